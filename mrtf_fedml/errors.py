@@ -1,0 +1,20 @@
+"""The one kind of error that a user causes and can mend."""
+
+
+class UserError(ValueError):
+    """A wrong file, setting or array: the message names it and says what to do.
+
+    The command line prints the message alone, without a traceback, and exits with 2.
+    """
+
+
+def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
+    """A hint naming what the user may have meant, or every name there is.
+
+    >>> nearest("temprature", ["temperature", "teacher"])
+    "did you mean 'temperature'?"
+    """
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(sorted(known))
