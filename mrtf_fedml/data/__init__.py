@@ -1,1 +1,30 @@
-"""placeholder"""
+"""Who owns what: sources of samples, their split over clients, and the server's set without its labels.
+
+`load` makes a run's data from its settings; `from_fedml` takes any dataset that FedML itself would take. Both
+give a `TransductiveDataset`: FedML's list of eight, with the server's inputs apart and the true labels
+sealed.
+"""
+
+from .examiner import Examiner
+from .partition import by_dirichlet, by_label, iid, partition
+from .shards import TensorShard, UnlabelledSet
+from .sources import SOURCES, Source, load_source
+from .tensors import to_tensor
+from .transductive import TransductiveDataset, from_fedml, load
+
+__all__ = [
+    "SOURCES",
+    "Examiner",
+    "Source",
+    "TensorShard",
+    "TransductiveDataset",
+    "UnlabelledSet",
+    "by_dirichlet",
+    "by_label",
+    "from_fedml",
+    "iid",
+    "load",
+    "load_source",
+    "partition",
+    "to_tensor",
+]

@@ -1,0 +1,155 @@
+"""The transductive loader: clients' labelled shards, the server's inputs, the examiner's sealed labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..settings import RunSettings
+from .examiner import Examiner
+from .listing import listed
+from .partition import partition
+from .server_set import read_server_set
+from .shards import TensorShard, UnlabelledSet
+from .sources import load_source
+from .tensors import to_tensor
+
+
+class TransductiveDataset(list[Any]):
+    """FedML's list of eight, in which the server's set has no labels.
+
+    The entries are train_num, test_num, train_global, test_global, train_local_num_dict, train_local_dict,
+    test_local_dict and class_num; test_global gives (x, -1) pairs.
+    """
+
+    def __init__(
+        self,
+        *,
+        train_num: int,
+        train_global: Any,
+        train_local_num_dict: Any,
+        train_local_dict: Any,
+        test_local_dict: Any,
+        server_inputs: Tensor,
+        examiner: Examiner | None,
+        ids: list[str],
+        class_names: list[str],
+        batch_size: int,
+    ) -> None:
+        #: The server's samples [M, ...], in the order in which predictions are given.
+        self.server_inputs = server_inputs
+        #: Scores predictions for them; None where no true labels exist.
+        self.examiner = examiner
+        #: The user's name of each server sample.
+        self.ids = ids
+        self.class_names = class_names
+        super().__init__(
+            [
+                train_num,
+                len(server_inputs),
+                train_global,
+                UnlabelledSet(server_inputs, batch_size),
+                train_local_num_dict,
+                train_local_dict,
+                test_local_dict,
+                len(class_names),
+            ]
+        )
+
+    @property
+    def class_num(self) -> int:
+        """The number of classes C."""
+        return len(self.class_names)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, without the batch."""
+        return tuple(self.server_inputs.shape[1:])
+
+
+def load(settings: RunSettings) -> TransductiveDataset:
+    """The data of a run: source, tensors, split.
+
+    The split is seeded by `partition_seed`, or by `random_seed` where that is not given. A client's local
+    test data are its own shard: no client sees the server's inputs.
+    """
+    source = load_source(settings.data)
+    clients, batch_size = settings.train.client_num_in_total, settings.train.batch_size
+    seed = settings.data.partition_seed
+    seed = settings.common.random_seed if seed is None else seed
+    parts = partition(source.y_train, clients, source.class_num, settings.data, seed)
+    inputs, labels = to_tensor(source.x_train), torch.from_numpy(source.y_train)
+    shards = {
+        client: TensorShard(inputs, labels, indices, batch_size) for client, indices in enumerate(parts)
+    }
+    everything = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size)
+    examiner = None
+    if source.y_test is not None:
+        examiner = Examiner(torch.from_numpy(source.y_test), source.class_names)
+    return TransductiveDataset(
+        train_num=everything.samples,
+        train_global=everything,
+        train_local_num_dict={client: shard.samples for client, shard in shards.items()},
+        train_local_dict=shards,
+        test_local_dict=dict(shards),
+        server_inputs=to_tensor(source.x_test),
+        examiner=examiner,
+        ids=source.ids,
+        class_names=source.class_names,
+        batch_size=batch_size,
+    )
+
+
+def from_fedml(dataset: Any) -> TransductiveDataset:
+    """Any FedML dataset of eight entries, its `test_global` made the server's set and its labels sealed.
+
+    The clients' entries stay as they are, with one exception: a local test set that is the server's set
+    itself, which several of FedML's loaders hand to every client, gives way to the client's own training
+    data.
+    """
+    if isinstance(dataset, TransductiveDataset):
+        return dataset
+    if not isinstance(dataset, tuple | list) or len(dataset) != 8:
+        raise UserError(
+            "the dataset is not FedML's tuple of eight entries; return what fedml.data.load returns"
+        )
+    train_num, _, train_global, test_global, local_nums, train_local, test_local, classes = dataset
+    if not isinstance(classes, int | np.integer) or isinstance(classes, bool) or classes < 2:
+        raise UserError(
+            f"the dataset's class_num (its last entry) is {classes!r}; give the number of classes, at least 2"
+        )
+    if isinstance(local_nums, Mapping):
+        empty = [client for client, number in local_nums.items() if number == 0]
+        if empty:
+            raise UserError(
+                f"client {listed(empty)} of the dataset has no training samples; leave it out or give it some"
+            )
+    server = read_server_set(test_global)
+    names = [str(index) for index in range(int(classes))]
+    return TransductiveDataset(
+        train_num=train_num,
+        train_global=train_global,
+        train_local_num_dict=local_nums,
+        train_local_dict=train_local,
+        test_local_dict=_without_server_set(test_local, train_local, test_global),
+        server_inputs=server.inputs,
+        examiner=None if server.labels is None else Examiner(server.labels, names),
+        ids=[str(index) for index in range(len(server.inputs))],
+        class_names=names,
+        batch_size=server.batch_size,
+    )
+
+
+def _without_server_set(test_local: Any, train_local: Any, test_global: Any) -> Any:
+    if not isinstance(test_local, Mapping) or not isinstance(train_local, Mapping):
+        return test_local
+    samples = getattr(test_global, "dataset", test_global)
+    return {
+        client: train_local.get(client) if getattr(entry, "dataset", entry) is samples else entry
+        for client, entry in test_local.items()
+    }

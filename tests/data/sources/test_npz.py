@@ -1,0 +1,211 @@
+"""A user's own arrays: what is read, and a sentence for each way in which they can be wrong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrtf_fedml.data.sources import load_source
+from mrtf_fedml.data.sources.source import Source
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import DataSettings
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    """Six client samples and three server samples that pass, with changes; None leaves an array out."""
+    rng = np.random.default_rng(0)
+    good = {
+        "x_train": rng.integers(0, 256, (6, 4, 4), dtype=np.uint8),
+        "y_train": np.array([0, 1, 2, 0, 1, 2]),
+        "x_test": rng.integers(0, 256, (3, 4, 4), dtype=np.uint8),
+        "y_test": np.array([2, 1, 0]),
+    }
+    return {key: value for key, value in {**good, **changes}.items() if value is not None}
+
+
+def load(file: Path) -> Source:
+    return load_source(DataSettings(dataset="npz", data_file=str(file)))
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    file = folder / "mine.npz"
+    np.savez(file, **arrays(**changes))
+    return file
+
+
+def test_the_arrays_come_back(tmp_path: Path) -> None:
+    file = saved(tmp_path, ids=np.array(["a.png", "b.png", "ü.png"]), class_names=np.array(["x", "y", "z"]))
+    source, given = load(file), arrays()
+    assert (source.x_train == given["x_train"]).all()
+    assert (source.x_test == given["x_test"]).all()
+    assert source.y_train.tolist() == [0, 1, 2, 0, 1, 2]
+    assert source.y_test is not None
+    assert source.y_test.tolist() == [2, 1, 0]
+    assert source.y_train.dtype == source.y_test.dtype == np.int64
+    assert (source.name, source.ids, source.class_names) == (
+        "mine",
+        ["a.png", "b.png", "ü.png"],
+        ["x", "y", "z"],
+    )
+
+
+def test_without_labels_ids_and_names(tmp_path: Path) -> None:
+    source = load(saved(tmp_path, y_test=None))
+    assert source.y_test is None
+    assert source.ids == ["0", "1", "2"]
+    assert source.class_names == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.float64, np.uint64])
+def test_labels_of_any_whole_kind_and_in_a_column(tmp_path: Path, kind: type) -> None:
+    source = load(saved(tmp_path, y_train=np.array([[0], [1], [2], [0], [1], [2]], dtype=kind)))
+    assert source.y_train.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_the_class_count_comes_from_the_training_labels_or_the_names_never_from_y_test(
+    tmp_path: Path,
+) -> None:
+    assert load(saved(tmp_path, y_test=np.zeros(3, int))).class_num == 3
+    assert load(saved(tmp_path, class_names=np.array(list("abcde")))).class_num == 5
+
+
+def test_ids_as_bytes_and_numbers(tmp_path: Path) -> None:
+    assert load(saved(tmp_path, ids=np.array([b"a", b"b", b"c"]))).ids == ["a", "b", "c"]
+    assert load(saved(tmp_path, ids=np.array([10, 20, 30]))).ids == ["10", "20", "30"]
+
+
+def test_rows_of_bytes_are_taken_as_numbers_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = saved(tmp_path, x_train=np.zeros((6, 16), np.uint8), x_test=np.zeros((3, 16), np.uint8))
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        load(file)
+    assert "give images as N,H,W" in caplog.text
+
+
+def _with_one_value(shape: tuple[int, ...], value: float) -> Any:
+    array = np.zeros(shape)
+    array[2, 1] = value
+    return array
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        {"x_train": None},
+        r"has no array 'x_train' \(it holds y_train, x_test, y_test\); add it with numpy.savez",
+    ),
+    ({"y_train": None}, "has no array 'y_train'"),
+    ({"x_test": None}, "has no array 'x_test'"),
+    (
+        {"x_train": np.zeros((0, 4, 4), np.uint8)},
+        r"x_train is empty \(shape \(0, 4, 4\)\); give at least one",
+    ),
+    ({"x_test": np.zeros((0, 4, 4), np.uint8)}, "x_test is empty"),
+    ({"y_train": np.zeros(0, int)}, "y_train is empty; give the class of each sample"),
+    ({"y_test": np.zeros(0, int)}, "y_test is empty; .*leave y_test out"),
+    ({"y_train": np.array([0, 1, 2])}, "y_train has 3 entries but x_train has 6; give one class a sample"),
+    ({"y_test": np.array([0, 1])}, "y_test has 2 entries but x_test has 3"),
+    ({"y_train": np.eye(3)[[0, 1, 2, 0, 1, 2]]}, r"y_train has shape \(6, 3\); .*argmax"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, 1.5])}, "y_train holds values that are not whole numbers; number"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, np.nan])}, "y_train holds values that are not whole"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, np.inf])}, "y_train holds values that are not whole"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, "y_train holds the negative class -1; number the classes"),
+    ({"y_test": np.array([-1, -1, -1])}, "y_test holds the negative class -1; .*leave y_test out"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, 10**9])}, "y_train holds the class 1000000000, too large"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)}, "too large for a class number"),
+    ({"y_train": np.array(list("abcabc"))}, "y_train holds <U1 instead of class numbers"),
+    ({"y_train": np.zeros(6, int), "y_test": None}, "y_train holds the single class 0; .*at least two"),
+    (
+        {"y_test": np.array([0, 1, 3])},
+        "y_test holds class 3, but y_train knows only 0 to 2; correct it or leave",
+    ),
+    (
+        {"x_train": _with_one_value((6, 4), np.nan), "x_test": np.zeros((3, 4))},
+        r"x_train holds NaN .*sample 2\); remove",
+    ),
+    (
+        {"x_train": np.zeros((6, 4)), "x_test": _with_one_value((3, 4), np.inf)},
+        "x_test holds NaN or infinite",
+    ),
+    (
+        {"x_train": _with_one_value((6, 4), 1e300), "x_test": np.zeros((3, 4))},
+        "x_train holds NaN or infinite",
+    ),
+    (
+        {"x_test": np.zeros((3, 5, 4), np.uint8)},
+        r"x_train has shape \(4, 4\) but one of x_test \(5, 4\); bring",
+    ),
+    ({"x_test": np.zeros((3, 4, 4))}, "x_train holds uint8 but x_test float64.*give both the same type"),
+    ({"x_train": np.zeros(6)}, r"x_train has shape \(6,\); give N rows of features"),
+    ({"x_train": np.zeros((6, 4), complex)}, "x_train holds complex128 instead of numbers"),
+    ({"x_train": np.full((6, 4), "a")}, "x_train holds <U1 instead of numbers"),
+    ({"x_train": np.full((6, 4), None)}, "array 'x_train' cannot be read .*write plain numbers"),
+    ({"ids": np.array(["a", "b"])}, "ids has 2 entries but x_test has 3; give one id a sample"),
+    (
+        {"ids": np.array([["a"], ["b"], ["c"]])},
+        r"ids must be a plain row of texts, not <U1 of shape \(3, 1\)",
+    ),
+    ({"class_names": np.array(["a", "b"])}, "class_names has 2 names but y_train holds class 2; name every"),
+    ({"class_names": np.array(["a", "b", "a"])}, "class_names has 'a' twice; give each class"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), WRONG)
+def test_wrong_arrays_get_a_sentence_that_names_the_file(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        load(saved(tmp_path, **changes))
+    assert "mine.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_named() -> None:
+    with pytest.raises(UserError, match=r"data_args.data_file is not given; name the \.npz file there"):
+        load_source(DataSettings(dataset="npz"))
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.npz' does not exist; correct data_args.data_file"):
+        load(tmp_path / "absent.npz")
+    with pytest.raises(UserError, match="is a folder, not a file"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x_train,y_train\n1,2\n", b"\x80\x04N.", b"PK\x03\x04 and nothing more"]
+)
+def test_what_is_no_npz(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "other.npz"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"other.npz' cannot be read as an \.npz file .*write it again"):
+        load(file)
+
+
+def test_a_single_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(UserError, match=r"one.npy' holds a single array; write one \.npz file"):
+        load(tmp_path / "one.npy")
+
+
+def test_every_truncation_is_a_user_error(tmp_path: Path) -> None:
+    whole = saved(tmp_path).read_bytes()
+    file = tmp_path / "cut.npz"
+    for length in range(0, len(whole) - 1, 97):
+        file.write_bytes(whole[:length])
+        with pytest.raises(UserError, match=r"cut\.npz"):
+            load(file)
+
+
+def test_damaged_bytes_are_found(tmp_path: Path) -> None:
+    whole = bytearray(saved(tmp_path).read_bytes())
+    at = whole.find(arrays()["x_train"].tobytes())
+    whole[at + 5] ^= 0xFF
+    file = tmp_path / "damaged.npz"
+    file.write_bytes(whole)
+    with pytest.raises(UserError, match=r"damaged\.npz': array 'x_train' cannot be read"):
+        load(file)

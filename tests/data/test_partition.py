@@ -1,0 +1,242 @@
+"""Who owns what: small splits worked by hand, and properties over many seeds."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from mrtf_fedml.data.partition import by_dirichlet, by_label, iid, partition
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import DataSettings
+
+SEEDS = range(30)
+METHODS = [
+    DataSettings(partition_method="label", classes_per_client=3),
+    DataSettings(partition_method="dirichlet", partition_alpha=0.1, min_samples=2),
+    DataSettings(partition_method="dirichlet", partition_alpha=1e-3),
+    DataSettings(partition_method="dirichlet", partition_alpha=100.0),
+    DataSettings(partition_method="iid"),
+]
+
+
+def some_labels(seed: int, samples: int = 700, classes: int = 10) -> np.ndarray:
+    return np.random.default_rng([seed, 7]).integers(0, classes, samples)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def assert_each_sample_once(parts: list[np.ndarray], samples: int) -> None:
+    assert sorted(np.concatenate(parts).tolist()) == list(range(samples))
+
+
+def held_classes(parts: list[np.ndarray], labels: np.ndarray) -> list[list[int]]:
+    return [np.unique(labels[part]).tolist() for part in parts]
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_split_is_complete_disjoint_sorted_and_leaves_nobody_empty(
+    settings: DataSettings, seed: int
+) -> None:
+    labels = some_labels(seed)
+    parts = partition(labels, 20, 10, settings, seed)
+    assert len(parts) == 20
+    assert min(map(len, parts)) >= (settings.min_samples if settings.partition_method == "dirichlet" else 1)
+    assert_each_sample_once(parts, len(labels))
+    assert all((np.diff(part) > 0).all() for part in parts)
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
+def test_the_seed_alone_decides_and_global_state_is_untouched(settings: DataSettings) -> None:
+    labels = some_labels(0)
+    kept = labels.copy()
+    np.random.seed(1)
+    torch.manual_seed(1)
+    numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    first = partition(labels, 20, 10, settings, 5)
+    assert (np.random.get_state()[1] == numpy_state).all()
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    np.random.seed(2)
+    torch.manual_seed(2)
+    again, other = partition(labels, 20, 10, settings, 5), partition(labels, 20, 10, settings, 6)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    assert (labels == kept).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("clients", "each"), [(20, 3), (7, 2), (4, 10), (5, 2), (13, 1)])
+def test_by_label_gives_exactly_c_bar_classes_in_balance(seed: int, clients: int, each: int) -> None:
+    labels = some_labels(seed)
+    parts = by_label(labels, clients, 10, each, rng(seed))
+    held = held_classes(parts, labels)
+    assert {len(classes) for classes in held} == {each}
+    holders = np.bincount(np.concatenate(held), minlength=10)
+    assert holders.max() - holders.min() <= 1
+    assert holders.sum() == clients * each
+    for label in range(10):
+        shares = [int((labels[part] == label).sum()) for part in parts if (labels[part] == label).any()]
+        assert max(shares) - min(shares) <= 1
+        assert sum(shares) == (labels == label).sum()
+
+
+def test_by_label_worked_by_hand() -> None:
+    """Four clients of one class each, over two classes: two holders a class, three and two samples each."""
+    labels = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1])
+    parts = by_label(labels, 4, 2, 1, rng())
+    assert sorted(len(part) for part in parts) == [2, 2, 2, 3]
+    assert sorted(classes[0] for classes in held_classes(parts, labels)) == [0, 0, 1, 1]
+    assert_each_sample_once(parts, 9)
+
+
+def test_by_label_where_each_client_sees_all_classes() -> None:
+    labels = np.repeat([0, 1], 6)
+    for part in by_label(labels, 3, 2, 2, rng()):
+        assert np.bincount(labels[part]).tolist() == [2, 2]
+
+
+def test_by_label_deals_other_classes_under_other_seeds() -> None:
+    labels = some_labels(0)
+    deals = {str(held_classes(by_label(labels, 5, 10, 2, rng(seed)), labels)) for seed in SEEDS}
+    assert len(deals) > 20
+
+
+def test_classes_that_nobody_can_hold_are_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    labels = np.repeat(np.arange(10), 5)
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        parts = by_label(labels, 3, 10, 2, rng())
+    held = set(np.concatenate(held_classes(parts, labels)).tolist())
+    assert len(held) == 6
+    left_out = ", ".join(str(label) for label in range(10) if label not in held)
+    assert caplog.messages == [
+        f"3 clients of 2 classes each cannot hold all classes: the samples of class {left_out} are left out"
+    ]
+    assert sorted(np.concatenate(parts).tolist()) == np.flatnonzero(np.isin(labels, list(held))).tolist()
+
+
+def test_no_warning_where_every_class_has_a_holder(caplog: pytest.LogCaptureFixture) -> None:
+    by_label(np.repeat(np.arange(10), 5), 5, 10, 2, rng())
+    assert not caplog.messages
+
+
+def test_by_label_deals_only_classes_that_have_samples() -> None:
+    labels = np.repeat([0, 2, 9], 8)
+    parts = by_label(labels, 6, 10, 2, rng())
+    assert {len(classes) for classes in held_classes(parts, labels)} == {2}
+    assert_each_sample_once(parts, len(labels))
+
+
+def test_by_label_refuses_what_cannot_be() -> None:
+    labels = np.repeat(np.arange(3), 4)
+    with pytest.raises(UserError, match="classes_per_client is 4 but the data has only 3 classes; lower it"):
+        by_label(labels, 2, 3, 4, rng())
+    with pytest.raises(UserError, match="classes_per_client is 4 but only 3 classes have training samples"):
+        by_label(labels, 2, 10, 4, rng())
+    with pytest.raises(
+        UserError, match=r"class 0 has 4 training samples for the 5 clients .* lower train_args"
+    ):
+        by_label(labels, 5, 3, 3, rng())
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
+def test_more_clients_than_samples(settings: DataSettings) -> None:
+    with pytest.raises(
+        UserError, match=r"client_num_in_total asks for 11 clients.* only 10 training samples; lower"
+    ):
+        partition(np.arange(10), 11, 10, settings, 0)
+
+
+def test_more_than_the_floor_allows() -> None:
+    labels = some_labels(0, samples=100)
+    assert [len(part) for part in by_dirichlet(labels, 10, 10, 0.1, 10, rng())] == [10] * 10
+    with pytest.raises(
+        UserError, match=r"10 clients of at least 11 samples \(data_args.min_samples\) but .* 100"
+    ):
+        by_dirichlet(labels, 10, 10, 0.1, 11, rng())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("alpha", [1e-300, 1e-12, 1e-3, 0.1, 1.0, 1e6])
+def test_dirichlet_of_any_alpha_uses_every_sample_and_keeps_the_floor(seed: int, alpha: float) -> None:
+    labels = some_labels(seed, samples=200)
+    parts = by_dirichlet(labels, 15, 10, alpha, 5, rng(seed))
+    assert min(map(len, parts)) >= 5
+    assert_each_sample_once(parts, 200)
+
+
+def test_a_large_alpha_shares_evenly_and_a_small_one_separates() -> None:
+    labels = np.repeat(np.arange(10), 200)
+    for part in by_dirichlet(labels, 10, 10, 1e6, 1, rng()):
+        assert np.abs(np.bincount(labels[part], minlength=10) - 20).max() <= 1
+
+    def mean_classes(alpha: float) -> float:
+        parts = by_dirichlet(labels, 100, 10, alpha, 1, rng())
+        return float(np.mean([len(classes) for classes in held_classes(parts, labels)]))
+
+    assert mean_classes(1e-3) < 1.5 < mean_classes(0.1) < 6 < mean_classes(10.0)
+
+
+def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution() -> None:
+    """Shares of two clients against p_1 / (p_1 + p_2) of NumPy's own Dirichlet draws.
+
+    The correlation between classes tells that p_k sums to one over classes, and not over clients.
+    """
+    labels = np.repeat(np.arange(4), 1000)
+    shares = []
+    for seed in range(300):
+        part = by_dirichlet(labels, 2, 4, 1.0, 1, rng(seed))[0]
+        shares.append(np.bincount(labels[part], minlength=4) / 1000)
+    p = np.random.default_rng(1).dirichlet(np.ones(4), size=(20000, 2))
+    expected = p[:, 0] / p.sum(axis=1)
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
+    assert np.std(shares) == pytest.approx(expected.std(), abs=0.02)
+    first, second = np.array(shares)[:, 0], np.array(shares)[:, 1]
+    correlation = np.corrcoef(expected[:, 0], expected[:, 1])[0, 1]
+    assert np.corrcoef(first, second)[0, 1] == pytest.approx(correlation, abs=0.15)
+
+
+def test_dirichlet_leaves_absent_classes_aside() -> None:
+    labels = np.repeat([1, 5], 20)
+    assert_each_sample_once(by_dirichlet(labels, 4, 10, 0.5, 1, rng()), 40)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_topping_up_takes_from_the_largest_and_gives_no_more_than_the_floor(seed: int) -> None:
+    labels = some_labels(seed, samples=300)
+    before, after = (
+        np.array([len(part) for part in by_dirichlet(labels, 20, 10, 0.01, floor, rng(seed))])
+        for floor in (0, 13)
+    )
+    needy, gave = before < 13, after < before
+    assert needy.any()
+    assert gave.any()
+    assert (after[needy] == 13).all()
+    assert (after[gave] >= after.max() - 1).all()
+    assert (after == before)[~needy & ~gave].all()
+
+
+@pytest.mark.parametrize(("samples", "clients"), [(10, 3), (10, 10), (9, 1), (1000, 7)])
+def test_iid_sizes_differ_by_one_at_most(samples: int, clients: int) -> None:
+    sizes = [len(part) for part in iid(np.zeros(samples, int), clients, rng())]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == samples
+
+
+def test_iid_mixes_the_classes() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    for part in iid(labels, 4, rng()):
+        assert np.bincount(labels[part], minlength=10).min() > 10
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
+def test_a_thousand_clients_on_fifty_thousand_samples(settings: DataSettings) -> None:
+    labels = some_labels(0, samples=50_000)
+    parts = partition(labels, 1000, 10, settings, 0)
+    assert len(parts) == 1000
+    assert min(map(len, parts)) >= 1
+    assert_each_sample_once(parts, 50_000)
