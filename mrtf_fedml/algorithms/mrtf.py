@@ -1,0 +1,84 @@
+"""MrTF: Li, Yang, Zhan, "MrTF: Model Refinery for Transductive Federated Learning", Data Mining and Knowledge
+Discovery 2023. The clients do what FedAvg's do; the server refines the average on its unlabelled inputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+from ..models.weights import mix
+from ..randomness import forked, torch_generator
+from ..refinery import refine
+from ..refinery.rectify import relative_loss
+from ..settings import MrTFSettings, RunSettings
+from .fedavg import FedAvg
+from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights, mean_loss
+
+_log = logging.getLogger(__name__)
+
+#: The share of log C that stands in for the mean local loss where no client reports one: halfway.
+UNREPORTED_RELATIVE_LOSS = 0.5
+
+
+class MrTF(FedAvg):
+    """Average, then refine (Sect. 4.4); the refined model is the answer."""
+
+    name: ClassVar[str] = "MrTF"
+    transductive: ClassVar[bool] = True
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self.refinery: MrTFSettings = settings.mrtf
+        self._warned_of_no_loss = False
+
+    def finish_round(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> tuple[ServerState, RoundReport]:
+        """Refine theta_{t+1}; the refined model answers, and `feedback` says what the next clients receive."""
+        reported = mean_loss(updates)
+        local_loss = self._half_known(bench.classes) if reported is None else reported
+        with forked(self.seed, "distillation dropout", state.round):
+            refined = refine(
+                bench.model,
+                initial=state.weights,
+                local=[update.weights for update in updates],
+                aggregated=aggregated,
+                inputs=bench.inputs,
+                local_loss=local_loss,
+                settings=self.refinery,
+                read=bench.read,
+                generator=torch_generator(self.seed, "distillation", state.round),
+                clustering=state.round >= self.refinery.cluster_warmup,
+                previous_targets=state.targets,
+            )
+        after = replace(
+            state,
+            round=state.round + 1,
+            weights=self._next_start(refined.weights, aggregated, relative_loss(local_loss, bench.classes)),
+            answer=refined.weights,
+            targets=refined.targets if self.refinery.target_smoothing > 0 else None,
+        )
+        report = RoundReport(
+            reported, refined.local_weight, refined.aggregated_logits, refined.ensemble, refined.targets
+        )
+        return after, report
+
+    def _next_start(self, refined: Weights, aggregated: Weights, relative: float) -> Weights:
+        """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
+        if self.refinery.feedback == "always":
+            return refined
+        if self.refinery.feedback == "never":
+            return aggregated
+        return mix(refined, aggregated, relative)
+
+    def _half_known(self, classes: int) -> float:
+        if not self._warned_of_no_loss:
+            self._warned_of_no_loss = True
+            _log.warning(
+                "no client reports its training loss; u_t and adaptive feedback take it as half of log C "
+                "(a trainer of ours reports it)"
+            )
+        return UNREPORTED_RELATIVE_LOSS * math.log(max(classes, 2))

@@ -1,0 +1,100 @@
+"""What passes between a client rule and a server rule, and what the server carries from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ..models import FeatureTap, predict_logits, predict_logits_and_features
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client sends back.
+
+    Attributes:
+        client: its index.
+        samples: how many samples it trained on.
+        weights: theta_{t,k}.
+        loss: L_{t,k}, the mean cross-entropy over all samples of all local epochs as trained, or None where the
+            client keeps it to itself.
+    """
+
+    client: int
+    samples: int
+    weights: Weights
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """All that the server carries from round to round; saved whole, it makes a run resumable.
+
+    Attributes:
+        round: the round to be done next.
+        weights: theta_t, what the next clients receive.
+        answer: the model whose predictions are the server's answer.
+        targets: the last round's distillation targets, [M, C], where the algorithm has any.
+    """
+
+    round: int
+    weights: Weights
+    answer: Weights
+    targets: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ServerBench:
+    """What the server has to work with: its unlabelled inputs, and one model into which weights are swapped.
+
+    Attributes:
+        model: reusable; whoever swaps weights in leaves them there.
+        inputs: x of the server, [M, ...], on the model's device.
+        tap: reads h(x) from the model.
+        classes: C.
+    """
+
+    model: nn.Module
+    inputs: Tensor
+    tap: FeatureTap
+    classes: int
+
+    def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
+        """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
+        if features:
+            return predict_logits_and_features(model, self.inputs, self.tap)
+        return predict_logits(model, self.inputs), None
+
+    def logits(self, weights: Weights) -> Tensor:
+        """The logits [M, C] that these weights give."""
+        self.model.load_state_dict(weights)
+        return self.read(self.model)[0]
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a server rule has to tell of its round, beside the new state.
+
+    Attributes:
+        local_loss: mean over the clients that report one.
+        local_weight: u_t, or None where the algorithm has none.
+        aggregated: logits of theta_{t+1} on the server's set, [M, C], where they were computed.
+        ensemble: the teachers' ensemble before clustering, [M, C], where there is one.
+        targets: the distillation targets, [M, C], where there are any.
+    """
+
+    local_loss: float | None = None
+    local_weight: float | None = None
+    aggregated: Tensor | None = None
+    ensemble: Tensor | None = None
+    targets: Tensor | None = None
+
+
+def mean_loss(updates: list[ClientUpdate]) -> float | None:
+    """1/|S| sum_k L_{t,k} over the clients that report a loss; None where none does."""
+    losses = [update.loss for update in updates if update.loss is not None]
+    return sum(losses) / len(losses) if losses else None

@@ -1,0 +1,66 @@
+"""Clustered label refinery (Sect. 4.3): samples that lie together in feature space get labels alike.
+
+Symbols: M samples of the server, C classes, D features; h(x) the aggregated model's features, q_c(x) the targets,
+v_c the prototype of class c, D_f the cosine distance, tau the temperature.
+
+Written as products of matrices: nothing of size M x C x D is ever made.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def prototypes(probabilities: Tensor, features: Tensor) -> Tensor:
+    """Eq. 11: v_c = E[q_c(x) h(x)] / E[q_c(x)].
+
+    Args:
+        probabilities: q, [M, C].
+        features: h, [M, D].
+
+    Returns:
+        v, [C, D]. A class with no mass has the zero vector, whose cosine with anything is 0.
+    """
+    mass = probabilities.sum(dim=0).unsqueeze(1)
+    weighted = probabilities.T @ features
+    return torch.where(mass > 0, weighted / mass.masked_fill(mass <= 0, 1.0), torch.zeros_like(weighted))
+
+
+def cosine_distances(features: Tensor, prototypes: Tensor) -> Tensor:
+    """D_f(h(x), v_c) = 1 - h(x)·v_c / (|h(x)| |v_c|); a zero vector has cosine 0.
+
+    Args:
+        features: h, [M, D].
+        prototypes: v, [C, D].
+
+    Returns:
+        D_f, [M, C], in [0, 2].
+    """
+    return 1.0 - _unit_rows(features) @ _unit_rows(prototypes).T
+
+
+def reassigned_probabilities(probabilities: Tensor, features: Tensor, temperature: float, steps: int) -> Tensor:
+    """Eq. 12: q(x) = softmax over c of -tau * D_f(h(x), v_c), with Eq. 11 before it, `steps` times.
+
+    Args:
+        probabilities: the targets so far, [M, C].
+        features: h, [M, D].
+        temperature: tau.
+        steps: how often the two equations are iterated.
+
+    Returns:
+        the new targets, [M, C].
+    """
+    for _ in range(steps):
+        distances = cosine_distances(features, prototypes(probabilities, features))
+        probabilities = torch.softmax(-temperature * distances, dim=-1)
+    return probabilities
+
+
+def _unit_rows(rows: Tensor) -> Tensor:
+    # By the largest entry first: squares of very large or very small features leave the range of floats.
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    scaled = rows / largest.masked_fill(largest == 0, 1.0)
+    length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return scaled / length.masked_fill(length == 0, 1.0)

@@ -1,0 +1,78 @@
+"""Distillation (Eq. 1-2, 8-9): the student follows fixed soft targets on the server's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import MrTFSettings
+
+
+def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
+    """Eq. 8: -E_x sum_c q(c|x) log q_g(c|x), q_g the student's plain softmax (no std, no temperature).
+
+    With fixed targets this is the KL divergence of Eq. 1 up to a constant, so the gradients are the same.
+
+    Args:
+        student_logits: f(x; theta), [B, C].
+        targets: q(x), [B, C].
+
+    Returns:
+        the mean over the batch, a scalar.
+    """
+    return nn.functional.cross_entropy(student_logits, targets)
+
+
+def batches(samples: int, batch_size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Index tensors of `steps` mini-batches: shuffled passes without replacement.
+
+    A last batch of one joins the one before it, since BatchNorm cannot train on a single sample.
+
+    >>> [len(b) for b in batches(samples=5, batch_size=2, steps=3, generator=torch.Generator())]
+    [2, 3, 2]
+    """
+    taken = 0
+    while taken < steps:
+        order = torch.randperm(samples, generator=generator)
+        parts = list(order.split(batch_size))
+        if len(parts) > 1 and len(parts[-1]) == 1:
+            parts[-2:] = [torch.cat(parts[-2:])]
+        for part in parts[: steps - taken]:
+            yield part
+            taken += 1
+
+
+def distill(
+    student: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    settings: MrTFSettings,
+    generator: torch.Generator,
+) -> float:
+    """Eq. 2, `refine_steps` times, by a new Adam: the student's weights are updated in place.
+
+    Args:
+        student: the aggregated model; trained in train mode, left in the mode it came in.
+        inputs: the server's x, [M, ...], on the student's device.
+        targets: q(x), [M, C].
+        settings: refine_steps, refine_lr, refine_batch_size.
+        generator: draws the order of the samples.
+
+    Returns:
+        the mean loss over the steps; nan where there was none.
+    """
+    was_training = student.training
+    student.train()
+    optimizer = torch.optim.Adam(student.parameters(), lr=settings.refine_lr, fused=True)
+    total = torch.zeros((), device=inputs.device)
+    for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
+        batch = batch.to(inputs.device)
+        optimizer.zero_grad(set_to_none=True)
+        loss = distillation_loss(student(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+    student.train(was_training)
+    return float(total) / settings.refine_steps if settings.refine_steps else float("nan")

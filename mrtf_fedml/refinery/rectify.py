@@ -1,0 +1,76 @@
+"""Rectified distillation (Sect. 4.2): confident local models speak louder, and the global models speak too.
+
+Symbols: K local models, M samples of the server, C classes; e_k(x) the entropy of model k on x, w_k(x) its weight,
+u_t the weight of the local models against the global ones, theta_t and theta_{t+1} the round's initial and
+aggregated models.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+#: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
+LEAST_LOCAL_WEIGHT = 0.25
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """e_k(x) = -sum_c q_k(c|x) log q_k(c|x), natural logarithm, 0 log 0 = 0.
+
+    Args:
+        probabilities: q_k, [..., C].
+
+    Returns:
+        e_k(x), [...].
+    """
+    return torch.special.entr(probabilities).sum(dim=-1)
+
+
+def confidence_weights(entropies: Tensor) -> Tensor:
+    """w_k(x) = softmax over the local models of -e_k(x): the surer a model, the more it teaches x.
+
+    Args:
+        entropies: e_k(x), [K, M].
+
+    Returns:
+        w_k(x), [K, M]; columns sum to one.
+    """
+    return torch.softmax(-entropies, dim=0)
+
+
+def relative_loss(local_loss: float, classes: int) -> float:
+    """The mean local loss as a share of log C, the loss of a model that knows nothing; held in [0, 1].
+
+    >>> relative_loss(math.log(10) / 2, classes=10)
+    0.5
+    """
+    if not math.isfinite(local_loss):
+        raise ValueError(f"the mean local loss is {local_loss}, not a finite number")
+    if classes < 2:
+        return 0.0
+    return min(1.0, max(0.0, local_loss / math.log(classes)))
+
+
+def local_weight(local_loss: float, classes: int) -> float:
+    """u_t = 0.25 + 0.75 * (mean local loss) / log C, held in [0.25, 1].
+
+    >>> local_weight(0.0, classes=10), local_weight(99.0, classes=10)
+    (0.25, 1.0)
+    """
+    return LEAST_LOCAL_WEIGHT + (1.0 - LEAST_LOCAL_WEIGHT) * relative_loss(local_loss, classes)
+
+
+def self_taught(local: Tensor, global_probabilities: Tensor, local_weight: float) -> Tensor:
+    """Eq. 10: q_RAP = u_t * q_local + (1 - u_t) / 2 * (q_g(theta_t) + q_g(theta_{t+1})).
+
+    Args:
+        local: the local models' weighted ensemble, [M, C].
+        global_probabilities: q_g of the initial and of the aggregated model, [2, M, C].
+        local_weight: u_t.
+
+    Returns:
+        q_RAP, [M, C].
+    """
+    return local_weight * local + (1.0 - local_weight) / 2 * global_probabilities.sum(dim=0)

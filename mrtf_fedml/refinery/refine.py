@@ -1,0 +1,94 @@
+"""MrTF's global procedure (Sect. 4.4), its steps (1)-(5) in order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import MrTFSettings
+from .distill import distill
+from .targets import distillation_targets, smoothed_targets
+
+Weights = Mapping[str, Tensor]
+
+#: Reads the logits [M, C] and, where asked for, the features [M, D] of the model as it stands.
+Reader = Callable[[nn.Module, bool], tuple[Tensor, Tensor | None]]
+
+
+@dataclass(frozen=True)
+class RefinedRound:
+    """What the refinery made of a round.
+
+    Attributes:
+        weights: the refined model's state dict, clones of their own.
+        targets: what the student followed, [M, C]; also what the next round's targets are smoothed with.
+        ensemble: the targets before clustering, [M, C].
+        aggregated_logits: those of theta_{t+1} before it was refined, [M, C].
+        local_weight: u_t.
+        loss: mean distillation loss over the steps; nan where there were none.
+    """
+
+    weights: OrderedDict[str, Tensor]
+    targets: Tensor
+    ensemble: Tensor
+    aggregated_logits: Tensor
+    local_weight: float
+    loss: float
+
+
+def refine(
+    model: nn.Module,
+    initial: Weights,
+    local: Sequence[Weights],
+    aggregated: Weights,
+    inputs: Tensor,
+    local_loss: float,
+    settings: MrTFSettings,
+    read: Reader,
+    generator: torch.Generator,
+    *,
+    clustering: bool = True,
+    previous_targets: Tensor | None = None,
+) -> RefinedRound:
+    """Refine the aggregated model on the server's inputs.
+
+    Args:
+        model: one reusable model; weights are swapped in, its own are overwritten.
+        initial: theta_t, what the clients started from.
+        local: theta_{t,k} of the clients that answered.
+        aggregated: theta_{t+1}, their average.
+        inputs: the server's x, [M, ...].
+        local_loss: mean over the clients of their local cross-entropy.
+        settings: the switches.
+        read: one pass of the model over the inputs.
+        generator: draws the order of the samples in distillation.
+        clustering: false in warm-up.
+        previous_targets: the last round's, for smoothing.
+    """
+    # (1)-(2) one pass of each teacher; the aggregated model's comes last and yields the features as well.
+    local_logits = torch.stack([_read_as(model, weights, read)[0] for weights in local])
+    initial_logits = _read_as(model, initial, read)[0] if settings.self_teaching else None
+    needs_features = settings.cluster_refinery and clustering
+    aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
+    global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
+    # (3)-(4) rectify, and re-assign by clusters.
+    composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
+    targets = smoothed_targets(
+        composed.probabilities, previous_targets, local_loss, settings.target_smoothing
+    )
+    # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
+    loss = distill(model, inputs, targets, settings, generator)
+    # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
+    refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
+    return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)
+
+
+def _read_as(
+    model: nn.Module, weights: Weights, read: Reader, features: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    model.load_state_dict(weights)
+    return read(model, features)

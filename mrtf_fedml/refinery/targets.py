@@ -1,0 +1,118 @@
+"""The distillation targets of a round, composed from the three modules by their switches (Sect. 4.1-4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..settings import MrTFSettings
+from .clusters import reassigned_probabilities
+from .rectify import confidence_weights, entropy, local_weight, relative_loss, self_taught
+from .teachers import average_logits, average_probabilities, normalised_probabilities
+
+
+@dataclass(frozen=True)
+class DistillationTargets:
+    """What the student is to follow, and how it came about.
+
+    Attributes:
+        probabilities: the targets, [M, C].
+        ensemble: the targets before clustering (Eq. 10), [M, C].
+        local_weight: u_t; 1 where the global models did not teach.
+    """
+
+    probabilities: Tensor
+    ensemble: Tensor
+    local_weight: float
+
+
+def distillation_targets(
+    local_logits: Tensor,
+    global_logits: Tensor | None,
+    features: Tensor | None,
+    local_loss: float,
+    settings: MrTFSettings | Mapping[str, Any],
+) -> DistillationTargets:
+    """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
+
+    Args:
+        local_logits: f_k of the local models, [K, M, C].
+        global_logits: f_g of the round's initial and aggregated models, [2, M, C], or None.
+        features: h(x) of the aggregated model, [M, D], or None, which leaves clustering out (warm-up).
+        local_loss: mean over the clients of their local cross-entropy.
+        settings: the switches, as `MrTFSettings` or as the YAML's `mrtf_args`.
+
+    Returns:
+        The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
+        passes, and averages over many samples keep their digits.
+    """
+    settings = MrTFSettings.from_mapping(settings)
+    _check(local_logits, global_logits, features)
+    classes = local_logits.shape[-1]
+    logits = local_logits.double()
+
+    ensemble = _local_ensemble(logits, settings)
+    weight = 1.0
+    if settings.self_teaching and global_logits is not None:
+        weight = local_weight(local_loss, classes)
+        global_probabilities = normalised_probabilities(global_logits.double(), settings.temperature)
+        ensemble = self_taught(ensemble, global_probabilities, weight)
+
+    probabilities = ensemble
+    if settings.cluster_refinery and features is not None:
+        probabilities = reassigned_probabilities(
+            ensemble, features.double(), settings.cluster_temperature, settings.cluster_steps
+        )
+    dtype = local_logits.dtype
+    return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight)
+
+
+def smoothed_targets(
+    targets: Tensor, previous: Tensor | None, local_loss: float, target_smoothing: float
+) -> Tensor:
+    """targets_t = (1 - w) targets + w targets_(t-1), w = s * (1 - min(1, mean local loss / log C)).
+
+    The better the clients have learnt, the more the last round's targets are worth keeping.
+
+    Args:
+        targets: this round's, [M, C].
+        previous: the last round's smoothed targets, [M, C]; None in the first round, which keeps nothing.
+        local_loss: mean over the clients of their local cross-entropy.
+        target_smoothing: s, in [0, 1]; 0 keeps nothing.
+
+    Returns:
+        targets_t, [M, C].
+    """
+    if previous is None or target_smoothing == 0.0:
+        return targets
+    kept = target_smoothing * (1.0 - relative_loss(local_loss, targets.shape[-1]))
+    return (1.0 - kept) * targets + kept * previous.to(targets)
+
+
+def _local_ensemble(logits: Tensor, settings: MrTFSettings) -> Tensor:
+    """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
+    weights = torch.ones(logits.shape[0], dtype=logits.dtype, device=logits.device)
+    needs_probabilities = settings.teacher == "avg_prob" or settings.entropy_weights
+    probabilities = normalised_probabilities(logits, settings.temperature) if needs_probabilities else None
+    if settings.entropy_weights and probabilities is not None:
+        weights = confidence_weights(entropy(probabilities))
+    if settings.teacher == "avg_prob" and probabilities is not None:
+        return average_probabilities(probabilities, weights)
+    return average_logits(logits, weights)
+
+
+def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:
+    if local_logits.dim() != 3 or 0 in local_logits.shape:
+        raise ValueError(f"local_logits must be [K, M, C], none of them 0, not {tuple(local_logits.shape)}")
+    samples, classes = local_logits.shape[1:]
+    if global_logits is not None and tuple(global_logits.shape) != (2, samples, classes):
+        raise ValueError(
+            f"global_logits must be [2, {samples}, {classes}] (initial, aggregated) to fit local_logits, "
+            f"not {tuple(global_logits.shape)}"
+        )
+    if features is not None and (features.dim() != 2 or features.shape[0] != samples):
+        raise ValueError(f"features must be [{samples}, D] to fit local_logits, not {tuple(features.shape)}")

@@ -1,0 +1,71 @@
+"""Stabilised teachers (Sect. 4.1): logits of unequal size become probabilities that may be averaged.
+
+Symbols: K local models, M samples of the server, C classes; f_k the logits, w_k a model's weight, tau the
+temperature, sigma the softmax over classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Eq. 6: q_k = sigma(tau * f_k / std(f_k)), one std for all samples and classes of a model.
+
+    Args:
+        logits: f_k, [..., M, C]; leading dimensions hold models.
+        temperature: tau.
+
+    Returns:
+        q_k, [..., M, C]. The std is the population's (correction 0). A model whose logits are all equal knows
+        nothing and yields uniform rows.
+
+    >>> normalised_probabilities(torch.tensor([[1.0, -1.0]]), temperature=0.5)
+    tensor([[0.7311, 0.2689]])
+    """
+    largest = logits.abs().amax(dim=(-2, -1), keepdim=True)
+    # Dividing by the largest entry first keeps the squares inside std in range, whatever the logits' size.
+    scaled = logits / torch.where(largest > 0, largest, torch.ones_like(largest))
+    deviation = scaled.std(dim=(-2, -1), correction=0, keepdim=True)
+    constant = deviation <= torch.finfo(logits.dtype).eps
+    standardised = torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
+    return torch.softmax(temperature * standardised, dim=-1)
+
+
+def average_probabilities(probabilities: Tensor, weights: Tensor) -> Tensor:
+    """Eq. 4 and 7, AvgProb: q_AP = sum_k w_k q_k.
+
+    Args:
+        probabilities: q_k, [K, M, C].
+        weights: w_k, [K], or w_k(x), [K, M]; divided here by their sum over the models.
+
+    Returns:
+        q_AP, [M, C].
+
+    >>> q = torch.tensor([[[0.5, 0.5, 0.0, 0.0]], [[0.5, 0.0, 0.5, 0.0]]])  # the paper's S = {1, 2}
+    >>> average_probabilities(q, torch.ones(2))
+    tensor([[0.5000, 0.2500, 0.2500, 0.0000]])
+    """
+    return _weighted_sum(probabilities, weights)
+
+
+def average_logits(logits: Tensor, weights: Tensor) -> Tensor:
+    """Eq. 3, AvgLogi (FedDF's teacher): q_AL = sigma(sum_k w_k f_k), without std and temperature.
+
+    Args:
+        logits: f_k, [K, M, C].
+        weights: w_k, [K], or w_k(x), [K, M]; divided here by their sum over the models.
+
+    Returns:
+        q_AL, [M, C].
+    """
+    return torch.softmax(_weighted_sum(logits, weights), dim=-1)
+
+
+def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
+    weights = weights.to(values.dtype)
+    shares = weights / weights.sum(dim=0, keepdim=True)
+    if shares.dim() == 1:
+        return torch.einsum("k,kmc->mc", shares, values)
+    return torch.einsum("km,kmc->mc", shares, values)

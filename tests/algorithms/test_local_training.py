@@ -1,0 +1,126 @@
+"""The clients' SGD, against the same steps written out, and the ownership of its randomness."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from mrtf_fedml.algorithms.local_training import train_locally
+from mrtf_fedml.data import TensorShard
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.models.weights import clone, snapshot
+from mrtf_fedml.settings import TrainSettings
+
+
+def linear() -> nn.Linear:
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.5, -0.5]]))
+        model.bias.zero_()
+    return model
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(size, 3, generator=generator), torch.randint(2, (size,), generator=generator))
+        for size in (4, 4, 2)
+    ]
+
+
+def test_sgd_with_momentum_decay_and_clipping_is_the_written_out_rule() -> None:
+    settings = TrainSettings(epochs=2, learning_rate=0.1, weight_decay=0.01, clip_grad_norm=0.2)
+    model = linear()
+    start = snapshot(model)
+    weights, loss = train_locally(model, start, batches(), settings, seed=0, client=0, round_index=0)
+
+    theta = {key: value.clone() for key, value in start.items()}
+    velocity = {key: torch.zeros_like(value) for key, value in theta.items()}
+    total, samples = 0.0, 0
+    for _ in range(2):
+        for x, y in batches():
+            leaves = {key: value.clone().requires_grad_() for key, value in theta.items()}
+            logits = x @ leaves["weight"].T + leaves["bias"]
+            batch_loss = -torch.log_softmax(logits, 1)[torch.arange(len(y)), y].mean()
+            gradients = dict(zip(leaves, torch.autograd.grad(batch_loss, list(leaves.values())), strict=True))
+            norm = torch.sqrt(sum((g**2).sum() for g in gradients.values()))
+            scale = min(1.0, 0.2 / (float(norm) + 1e-6))
+            for key, gradient in gradients.items():
+                velocity[key] = 0.9 * velocity[key] + gradient * scale + 0.01 * theta[key]
+                theta[key] = theta[key] - 0.1 * velocity[key]
+            total += float(batch_loss) * len(y)
+            samples += len(y)
+    for key, value in theta.items():
+        torch.testing.assert_close(weights[key], value, atol=1e-6, rtol=1e-5)
+    assert loss == pytest.approx(total / samples, rel=1e-6)
+
+
+def shard() -> TensorShard:
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(20, 3, generator=generator), torch.randint(2, (20,), generator=generator)
+    return TensorShard(x, y, torch.arange(20), batch_size=8)
+
+
+def dropout_model() -> nn.Module:
+    return nn.Sequential(linear(), nn.Dropout(0.5), nn.ReLU(), nn.Linear(2, 2))
+
+
+def test_the_result_belongs_to_seed_client_and_round_alone() -> None:
+    settings = TrainSettings(epochs=2)
+    model = dropout_model()
+    start = snapshot(model)
+
+    def trained(client: int, round_index: int, seed: int = 5) -> torch.Tensor:
+        weights, _ = train_locally(model, start, shard(), settings, seed, client, round_index)
+        return torch.cat([value.flatten() for value in weights.values()])
+
+    first = trained(client=1, round_index=2)
+    torch.rand(17)
+    trained(client=0, round_index=0)
+    assert torch.equal(trained(client=1, round_index=2), first)
+    assert not torch.equal(trained(client=2, round_index=2), first)
+    assert not torch.equal(trained(client=1, round_index=3), first)
+    assert not torch.equal(trained(client=1, round_index=2, seed=6), first)
+
+
+def test_global_random_state_and_the_callers_weights_are_untouched() -> None:
+    model = dropout_model()
+    start = snapshot(model)
+    before, state = clone(start), torch.random.get_rng_state()
+    weights, _ = train_locally(model, start, shard(), TrainSettings(), seed=0, client=0, round_index=0)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(start[key], before[key]) for key in start)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert any(value.abs().sum() > 0 for value in weights.values()), "the result must not be the live tensors"
+
+
+def test_a_users_shuffling_loader_is_reproducible() -> None:
+    x, y = torch.randn(12, 3), torch.randint(2, (12,))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4, shuffle=True)
+    model = linear()
+    start = snapshot(model)
+
+    def trained() -> torch.Tensor:
+        return train_locally(model, start, loader, TrainSettings(), seed=1, client=0, round_index=0)[0]["weight"]
+
+    first = trained()
+    torch.rand(3)
+    assert torch.equal(trained(), first)
+
+
+def test_a_client_without_samples_is_named() -> None:
+    model = linear()
+    with pytest.raises(UserError, match="client 7 has no training sample"):
+        train_locally(model, snapshot(model), [], TrainSettings(), seed=0, client=7, round_index=0)
+
+
+def test_adam_is_honoured_where_the_yaml_asks_for_it() -> None:
+    model = linear()
+    start = snapshot(model)
+    settings = TrainSettings(client_optimizer="adam", learning_rate=0.01, weight_decay=0.0)
+    weights, _ = train_locally(model, start, batches()[:1], settings, seed=0, client=0, round_index=0)
+    steps = (weights["weight"] - start["weight"]).abs()
+    torch.testing.assert_close(steps, torch.full_like(steps, 0.01), atol=1e-4, rtol=0)

@@ -1,0 +1,63 @@
+"""What several rooms' tests share: small settings, and FedML kept away from the user's home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrtf_fedml.settings import RunSettings
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """FedML writes to ~/.fedml, and settings there override the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
+    """A run of seconds on the embedded digits; `changes` are keys of any section."""
+    config: dict[str, dict[str, Any]] = {
+        "common_args": {"training_type": "simulation", "random_seed": 3},
+        "data_args": {"dataset": "digits", "partition_method": "label", "classes_per_client": 3},
+        "model_args": {"model": "lenet"},
+        "train_args": {
+            "federated_optimizer": "MrTF",
+            "client_num_in_total": 8,
+            "client_num_per_round": 3,
+            "comm_round": 2,
+            "epochs": 1,
+            "batch_size": 32,
+            "learning_rate": 0.05,
+        },
+        "device_args": {"using_gpu": False, "threads": 1},
+        "comm_args": {"backend": "sp"},
+        "mrtf_args": {"refine_steps": 8, "refine_batch_size": 32, "cluster_warmup": 1},
+    }
+    for key, value in changes.items():
+        section = next(name for name, values in _sections().items() if key in values)
+        config.setdefault(section, {})[key] = value
+    return config
+
+
+def small_settings(**changes: Any) -> RunSettings:
+    """`small_config`, validated."""
+    return RunSettings.from_config(small_config(**changes))
+
+
+def write_yaml(path: Path, config: dict[str, Any]) -> Path:
+    """A configuration as the file that a user would write."""
+    import yaml
+
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def _sections() -> dict[str, list[str]]:
+    from mrtf_fedml.settings import section_keys
+
+    return section_keys()
