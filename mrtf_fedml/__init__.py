@@ -12,6 +12,13 @@ from typing import Any
 from .version import __version__
 
 _HOMES = {
+    "register": "fedml_bridge.registry",
+    "unregister": "fedml_bridge.registry",
+    **{
+        f"{algorithm}{side}": "fedml_bridge.plugin"
+        for algorithm in ("FedAvg", "FedDF", "MrTF")
+        for side in ("Trainer", "Aggregator")
+    },
     "MrTFSettings": "settings",
     "RunSettings": "settings",
     "UserError": "errors",

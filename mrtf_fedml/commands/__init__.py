@@ -1,1 +1,1 @@
-"""placeholder"""
+"""What each word of the command line does."""

@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Everything that knows FedML, and nothing else does."""

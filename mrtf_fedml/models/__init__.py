@@ -1,1 +1,29 @@
-"""placeholder"""
+"""The paper's networks, and what is done with any classifier: reading h(x), predicting, averaging weights.
+
+`create_model` makes a network by the name that `model_args.model` gives. `FeatureTap` finds where h(x) is
+read in it or in any other classifier. `predict_logits` and `predict_logits_and_features` answer for many
+samples. `weights` is the arithmetic on state dicts.
+"""
+
+from . import weights
+from .catalogue import MODELS, Builder, create_model
+from .convnet import ConvNet
+from .feature_tap import FeatureTap
+from .inference import predict_logits, predict_logits_and_features
+from .lenet import LeNet
+from .mlp import MLPNet
+from .weights import StateDict
+
+__all__ = [
+    "MODELS",
+    "Builder",
+    "ConvNet",
+    "FeatureTap",
+    "LeNet",
+    "MLPNet",
+    "StateDict",
+    "create_model",
+    "predict_logits",
+    "predict_logits_and_features",
+    "weights",
+]

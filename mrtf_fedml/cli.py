@@ -1,0 +1,115 @@
+"""`mrtf`: the command line. It imports nothing heavy, so that `mrtf --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from .errors import UserError
+from .version import __version__
+
+INTERRUPTED = 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 well, 1 failed, 2 a wrong setting or file, 130 interrupted."""
+    options = _parser().parse_args(words)
+    _set_up_log(getattr(options, "verbose", False))
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        return _COMMANDS[options.command](options)
+    except UserError as error:
+        print(f"mrtf: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mrtf: interrupted; what was finished is saved", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
+    from .commands.run import run
+
+    return run(options)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from .commands.doctor import doctor
+
+    return doctor()
+
+
+def _example(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .commands.example import list_examples, write_example
+
+    if options.name is None:
+        print("\n".join(list_examples()))
+        return 0
+    print(write_example(options.name, Path(options.output) if options.output else None, options.force))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .commands.report import report
+
+    print(report(options.run_dir))
+    return 0
+
+
+_COMMANDS = {"run": _run, "doctor": _doctor, "example": _example, "report": _report}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mrtf",
+        description="Transductive federated learning with MrTF, inside FedML: labels for the server's data from a "
+        "federation that never shares its own.",
+    )
+    parser.add_argument("--version", action="version", version=f"mrtf {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a configuration: predictions, model and report in a run's folder")
+    run.add_argument("--cf", metavar="FILE.yaml", help="the configuration, in FedML's format")
+    run.add_argument(
+        "--set",
+        metavar="[SECTION.]KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key of the configuration; may be given several times",
+    )
+    run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
+    run.add_argument("--verbose", action="store_true", help="let FedML's log through")
+
+    commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
+
+    example = commands.add_parser("example", help="write a packaged configuration; without a name, list them")
+    example.add_argument("name", nargs="?", metavar="NAME")
+    example.add_argument("-o", "--output", metavar="FILE", help="where to write it (default ./NAME.yaml)")
+    example.add_argument("--force", action="store_true", help="overwrite a file that exists")
+
+    report = commands.add_parser("report", help="write a run's report.html anew")
+    report.add_argument("run_dir", metavar="RUN_DIR")
+    return parser
+
+
+def _set_up_log(verbose: bool) -> None:
+    log = logging.getLogger("mrtf_fedml")
+    log.setLevel(logging.INFO if verbose else logging.WARNING)
+    log.propagate = False
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        log.addHandler(handler)
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

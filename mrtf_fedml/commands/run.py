@@ -1,0 +1,67 @@
+"""`mrtf run`: one run from a configuration to predictions and a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..configuration import Config, read_config, warn_of_near_misses, with_changes
+from ..errors import UserError
+from ..run_store import RunStore
+from ..settings import RunSettings
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run what the options ask for, and print how it ended."""
+    config = _configuration(options)
+    warn_of_near_misses(config)
+    settings = RunSettings.from_config(config)
+    # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
+    from ..algorithms import algorithm_named
+    from ..data import load
+
+    algorithm_named(settings.train.federated_optimizer)
+    dataset = load(settings)
+    with warnings.catch_warnings():
+        # FedML's imports warn of their own dependencies at length; --verbose shows that too.
+        warnings.simplefilter("default" if options.verbose else "ignore")
+        from ..fedml_bridge.launcher import launch
+
+    run_dir = launch(config, settings, dataset, resume=options.resume, verbose=options.verbose)
+    print(_ending(RunStore.open(run_dir)))
+    return 0
+
+
+def _configuration(options: argparse.Namespace) -> Config:
+    if options.resume is not None:
+        if options.cf is not None:
+            raise UserError("--resume goes on with a run's own configuration; leave --cf out")
+        return with_changes(RunStore.open(options.resume).read_config(), options.set)
+    if options.cf is None:
+        raise UserError("mrtf run needs --cf FILE.yaml; `mrtf example quickstart` writes one to start from")
+    return with_changes(read_config(options.cf), options.set)
+
+
+def _ending(store: RunStore) -> str:
+    summary: dict[str, Any] = json.loads((store.path / "summary.json").read_text())
+    rows = [
+        ("algorithm", summary["algorithm"] + (f" ({summary['preset']})" if summary["preset"] else "")),
+        ("rounds", f"{summary['rounds']} of {summary['rounds_asked_for']} in {summary['seconds']:.1f} s"),
+        ("samples labelled", f"{summary['samples_labelled']} in {summary['classes']} classes"),
+    ]
+    if summary["accuracy"] is not None:
+        rows += [("accuracy", f"{summary['accuracy']:.4f}"), ("macro F1", f"{summary['macro_f1']:.4f}")]
+        last = store.read_metrics()[-1]
+        if summary["algorithm"] != "FedAvg" and last["acc_aggregated"] is not None:
+            rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
+    else:
+        rows.append(("accuracy", "not known: the server's set came without labels"))
+    rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]
+    width = max(len(word) for word, _ in rows)
+    return "\n".join(["", *(f"  {word:<{width}}  {value}" for word, value in rows)])
+
+
+_RESULTS = (("predictions", "predictions.csv"), ("model", "model.safetensors"), ("report", "report.html"))

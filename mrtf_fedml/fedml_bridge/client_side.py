@@ -1,0 +1,56 @@
+"""FedML's ClientTrainer, made of any algorithm's client rule."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from fedml.core import ClientTrainer
+from torch import Tensor, nn
+
+from ..algorithms import FedAvg
+from ..models.weights import load, snapshot
+from .arguments import AsFedAvg, settings_of
+from .messages import Message, weights_of, with_loss
+
+
+class AlgorithmTrainer(ClientTrainer):
+    """FedML's client side of an algorithm."""
+
+    algorithm_class: ClassVar[type[FedAvg]]
+
+    def __init__(self, model: nn.Module, args: Any) -> None:
+        super().__init__(model, AsFedAvg(args))
+        self.algorithm = self.algorithm_class(settings_of(args))
+        self._trained_loss: float | None = None
+        self._outgoing_loss: float | None = None
+
+    def get_model_params(self) -> OrderedDict[str, Tensor]:
+        """The weights as clones, and, after local training, the loss under its reserved key."""
+        weights = snapshot(self.model)
+        return weights if self._outgoing_loss is None else with_loss(weights, self._outgoing_loss)
+
+    def set_model_params(self, model_parameters: Message) -> None:
+        """Start from these weights."""
+        self._outgoing_loss = None
+        load(self.model, weights_of(model_parameters))
+
+    def train(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
+        """The client's rule, for the client `self.id` in the round `args.round_idx`."""
+        self.model.to(device)
+        update = self.algorithm.train_client(
+            self.model,
+            start=snapshot(self.model),
+            data=train_data,
+            samples=self.local_sample_number,
+            client=int(self.id),
+            round_index=int(args.round_idx),
+        )
+        self._trained_loss = update.loss
+
+    def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
+        """FedML's local DP first: the loss is no weight, and is attached after the noise."""
+        super().on_after_local_training(train_data, device, args)
+        self._outgoing_loss = self._trained_loss

@@ -1,0 +1,65 @@
+"""`mrtf run`, through FedMLRunner like every other FedML project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import fedml
+import yaml
+from fedml.runner import FedMLRunner
+
+from ..algorithms import OUR_PREFIX, algorithm_named
+from ..configuration import Config
+from ..data import TransductiveDataset
+from ..models import create_model
+from ..settings import RunSettings
+from .arguments import arguments_from
+from .devices import set_threads
+from .offline import initialise
+from .registry import OUR_WORDS, register
+
+
+def launch(
+    config: Config,
+    settings: RunSettings,
+    dataset: TransductiveDataset,
+    resume: str | None = None,
+    verbose: bool = False,
+) -> Path:
+    """Run to the end and return the run's folder.
+
+    Args:
+        config: the user's sections, FedML's own keys included.
+        settings: the same, validated.
+        dataset: what `settings.data` describes.
+        resume: the folder of a run to go on with.
+        verbose: let FedML's log through.
+    """
+    threads = set_threads(settings.device.threads)
+    # FedML reads its arguments from a file, and we read that file again to see the sections it forgets.
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(_for_fedml(config, settings, threads), sort_keys=False))
+        args = arguments_from(file)
+        args.mrtf_resume = resume
+        args = initialise(args, verbose)
+        device = fedml.device.get_device(args)
+        model = create_model(
+            settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed
+        )
+        register()
+        FedMLRunner(args, device, dataset, model).run()
+    return Path(args.mrtf_run_dir)
+
+
+def _for_fedml(config: Config, settings: RunSettings, threads: int) -> Config:
+    """The user's keys, and ours over them with their defaults."""
+    merged = {section: dict(values) for section, values in config.items()}
+    for section, values in settings.to_config().items():
+        merged.setdefault(section, {}).update(values)
+    merged["device_args"]["threads"] = threads
+    # On the command line an algorithm's name always means ours.
+    name = algorithm_named(settings.train.federated_optimizer).name
+    merged["train_args"]["federated_optimizer"] = name if name in OUR_WORDS else OUR_PREFIX + name
+    return merged

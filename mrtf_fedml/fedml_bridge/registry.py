@@ -1,0 +1,87 @@
+"""`federated_optimizer: MrTF` becomes a word that FedML understands.
+
+FedML has no registry; every entry point passes through FedMLRunner, so that is where we stand.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fedml.runner import FedMLRunner
+
+from ..algorithms import OUR_PREFIX, algorithm_named
+from ..errors import UserError
+from .client_side import AlgorithmTrainer
+from .plugin import PAIRS
+from .server_side import AlgorithmAggregator
+from .single_process import SingleProcess
+
+#: Words that mean ours without a prefix; FedAvg stays FedML's own.
+OUR_WORDS = ("MrTF", "FedDF")
+
+_original: Callable[..., None] | None = None
+
+
+def register() -> None:
+    """Let FedMLRunner run our algorithms; every one of FedML's stays as it was. Twice does no harm."""
+    global _original
+    if _original is not None:
+        return
+    _original = fedml_init = FedMLRunner.__init__
+
+    @functools.wraps(fedml_init)
+    def hooked_init(
+        self: Any,
+        args: Any,
+        device: Any,
+        dataset: Any,
+        model: Any,
+        client_trainer: Any = None,
+        server_aggregator: Any = None,
+        algorithm_flow: Any = None,
+    ) -> None:
+        if algorithm_flow is not None or not _is_ours(args, server_aggregator):
+            fedml_init(self, args, device, dataset, model, client_trainer, server_aggregator, algorithm_flow)
+            return
+        self.runner = _our_runner(args, device, dataset, model, client_trainer, server_aggregator)
+
+    FedMLRunner.__init__ = hooked_init
+
+
+def unregister() -> None:
+    """Give FedMLRunner back as it was."""
+    global _original
+    if _original is not None:
+        FedMLRunner.__init__ = _original
+        _original = None
+
+
+def _is_ours(args: Any, server_aggregator: Any) -> bool:
+    if isinstance(server_aggregator, AlgorithmAggregator):
+        return True
+    word = str(getattr(args, "federated_optimizer", ""))
+    return word in OUR_WORDS or word.lower().startswith(OUR_PREFIX)
+
+
+def _our_runner(
+    args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any
+) -> Any:
+    if server_aggregator is None:
+        trainer_class, aggregator_class = PAIRS[algorithm_named(args.federated_optimizer).name]
+        server_aggregator = aggregator_class(model, args)
+        client_trainer = client_trainer or trainer_class(model, args)
+    elif not isinstance(server_aggregator, AlgorithmAggregator):
+        raise UserError(
+            f"federated_optimizer {args.federated_optimizer!r} brings its own server aggregator and cannot use "
+            f"{type(server_aggregator).__name__}; leave it out, or name an algorithm of FedML's"
+        )
+    client_trainer = client_trainer or _trainer_beside(server_aggregator)(model, args)
+    if args.training_type == "simulation" and args.backend == "sp":
+        return SingleProcess(args, device, dataset, model, client_trainer, server_aggregator)
+    raise UserError(f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; use sp")
+
+
+def _trainer_beside(aggregator: AlgorithmAggregator) -> type[AlgorithmTrainer]:
+    return PAIRS[aggregator.algorithm.name][0]

@@ -1,0 +1,77 @@
+"""A run about to start: the server's set is bound to the aggregator, and the run's folder is opened."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from ..data import TransductiveDataset, from_fedml
+from ..errors import UserError
+from ..progress import Progress
+from ..recorder import Recorder
+from ..report import write_report
+from ..run_store import RunStore
+from .arguments import resolved_config
+from .server_side import AlgorithmAggregator
+from .tracking import trackers
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """The server's side of a run from its first round to its last, whichever backend moves the messages."""
+
+    def __init__(self, args: Any, device: torch.device, dataset: Any, aggregator: AlgorithmAggregator) -> None:
+        self.args = args
+        self.aggregator = aggregator
+        self.dataset: TransductiveDataset = from_fedml(dataset)
+        aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
+        self.store = self._open_store()
+        args.mrtf_run_dir = str(self.store.path)
+        self.progress = Progress(self.rounds, aggregator.state.round, getattr(args, "mrtf_quiet", False))
+        aggregator.recorder = Recorder(
+            self.store,
+            aggregator.settings,
+            aggregator.algorithm,
+            self.dataset.examiner,
+            self.dataset.ids,
+            self.dataset.class_names,
+            watchers=[self.progress.show, *trackers(args)],
+        )
+        _log.info("the run writes to %s", self.store.path)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return self.aggregator.settings.train.comm_round
+
+    def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
+        """Write the answer and the report; None where not even one round was done."""
+        self.progress.close()
+        state, recorder = self.aggregator.state, self.aggregator.recorder
+        if recorder is None or state.round == 0:
+            return None
+        summary = recorder.finish(state, self.aggregator.bench, interrupted)
+        write_report(self.store, self.dataset.server_inputs, self.dataset.examiner)
+        self.aggregator.set_model_params(state.answer)
+        return summary
+
+    def _open_store(self) -> RunStore:
+        settings, aggregator = self.aggregator.settings, self.aggregator
+        resume = getattr(self.args, "mrtf_resume", None)
+        if resume is None:
+            name = f"{settings.data.dataset}-{aggregator.algorithm.name}"
+            store = RunStore.create(settings.common.run_dir, name)
+            store.write_config(resolved_config(self.args, settings))
+            return store
+        store = RunStore.open(resume)
+        state = store.load_state()
+        if state is not None:
+            if state.round >= self.rounds:
+                raise UserError(
+                    f"the run in {resume!r} has done all its {self.rounds} rounds; raise comm_round to go on"
+                )
+            aggregator.state = state
+        return store

@@ -1,0 +1,188 @@
+"""The page: sections of HTML put together. Whatever comes from a run is escaped here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import yaml
+from torch import Tensor
+
+from ..version import __version__
+from . import charts
+from .confusion import confusion_table
+from .facts import Answer, Examination, Facts
+from .samples import Sample, least_certain
+from .story import headline, left_out, summary_rows, tiles
+from .style import STYLE
+
+_SECRET = re.compile(r"(key|token|secret|password|pwd|aki|sak)$", re.IGNORECASE)
+
+
+def page(facts: Facts, inputs: Tensor | None) -> str:
+    """The report of a run as one HTML file."""
+    sections = [_opening(facts), _rounds(facts)]
+    if facts.answer is not None:
+        sections.append(_predicted(facts.answer))
+        if facts.examination is not None:
+            sections.append(_examined(facts.answer, facts.examination))
+        sections.append(_uncertain(least_certain(facts.answer, inputs)))
+    sections += [_summary(facts), _settings(facts)]
+    title = escape(f"{facts.algorithm} on {facts.dataset}")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _opening(facts: Facts) -> str:
+    preset = (facts.summary or {}).get("preset")
+    words = [
+        facts.algorithm + (f" (preset {preset})" if preset else ""),
+        facts.dataset,
+        f"mrtf {__version__}",
+    ]
+    numbers = "".join(
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(what)}</span></div>'
+        for value, what in tiles(facts)
+    )
+    warning = left_out(facts.metrics)
+    return (
+        f'<p class="eyebrow">{escape(" · ".join(words))}</p>\n<h1>{escape(headline(facts))}</h1>\n'
+        '<p class="faint">The server owns these samples and has no labels for them; the clients own labelled data '
+        "and share none of it. In each round some clients train the model on their own data, the server averages "
+        "what they send back, and, if the algorithm is transductive, refines the average on its own samples."
+        f'</p>\n<div class="tiles">{numbers}</div>'
+        + (f'\n<p class="faint warning" style="margin-top:1rem">{escape(warning)}</p>' if warning else "")
+    )
+
+
+def _rounds(facts: Facts) -> str:
+    classes = facts.answer.probabilities.shape[1] if facts.answer is not None else None
+    accuracy = charts.accuracy_chart(facts.metrics, classes)
+    told = (
+        "<p class='faint'>Share of the server's samples that are right. The <b>plain average</b> is the mean of the "
+        "clients' models, before anything is refined; the <b>ensemble of teachers</b> is what these models say "
+        "together; the <b>targets</b> are what the server makes of it for its model to learn; the <b>refined "
+        "model</b> has learnt them, and gives the predictions.</p>"
+        if accuracy
+        else "<p class='faint'>No round was scored: true labels of the server's samples are not known, or no round "
+        "is done.</p>"
+    )
+    pair = [
+        _card(chart, title, note)
+        for chart, title, note in (
+            (
+                charts.loss_chart(facts.metrics),
+                "How well the clients fit their own data",
+                "The lower their loss, the less weight u_t the local teachers have beside the global models.",
+            ),
+            (charts.seconds_chart(facts.metrics), "Where the time went", "Seconds of each round."),
+        )
+        if chart
+    ]
+    return "\n".join(
+        [
+            "<h2>Round by round</h2>",
+            told,
+            _card(accuracy) if accuracy else "",
+            f'<div class="pair">{"".join(pair)}</div>',
+        ]
+    )
+
+
+def _predicted(answer: Answer) -> str:
+    predicted = _card(
+        charts.predicted_chart(answer), "Predicted classes", "How many samples each class was given."
+    )
+    confidence = _card(
+        charts.confidence_chart(answer), "Confidence", "The probability that the model gives its own answer."
+    )
+    return f'<h2>The predictions</h2>\n<div class="pair">{predicted}{confidence}</div>'
+
+
+def _examined(answer: Answer, examination: Examination) -> str:
+    return (
+        "<h2>Right and wrong</h2>\n<p class='faint'>True labels were kept from the server and from every model; they "
+        "only mark the answer here.</p>\n"
+        + _card(
+            charts.recall_chart(answer, examination), "Recall", "The share of each true class that was found."
+        )
+        + f'<div class="card">{confusion_table(answer.class_names, examination.confusion)}</div>'
+    )
+
+
+def _uncertain(samples: Sequence[Sample]) -> str:
+    if all(sample.picture for sample in samples):
+        shown = f'<div class="samples">{"".join(_picture(sample) for sample in samples)}</div>'
+    else:
+        head = ("id", "label", "class", "confidence", "runner-up", "its confidence")
+        rows = [
+            (
+                sample.id,
+                str(sample.label),
+                sample.class_name,
+                f"{sample.confidence:.3f}",
+                sample.runner_up or "none",
+                f"{sample.runner_up_confidence:.3f}",
+            )
+            for sample in samples
+        ]
+        shown = f'<div class="card">{_table(rows, head)}</div>'
+    return (
+        "<h2>Least certain</h2>\n<p class='faint'>The samples to look at first, were a person to check some. The rest "
+        "is in predictions.csv, and every class's probability in probabilities.npy.</p>\n" + shown
+    )
+
+
+def _picture(sample: Sample) -> str:
+    runner_up = f"or {sample.runner_up} {sample.runner_up_confidence:.2f}" if sample.runner_up else ""
+    number = "" if sample.class_name == str(sample.label) else f" ({sample.label})"
+    return (
+        f'<figure class="card sample"><img src="{sample.picture}" alt="sample {escape(sample.id)}">'
+        f"<b>{escape(sample.class_name)}</b>{number} {sample.confidence:.2f}<br>"
+        f'<span class="faint">{escape(runner_up)}<br>id {escape(sample.id)}</span></figure>'
+    )
+
+
+def _summary(facts: Facts) -> str:
+    rows = summary_rows(facts)
+    return f'<h2>Summary</h2>\n<div class="card">{_table(rows)}</div>' if rows else ""
+
+
+def _settings(facts: Facts) -> str:
+    text = yaml.safe_dump(_without_secrets(facts.config), sort_keys=False, allow_unicode=True)
+    return f"<details><summary>All settings</summary>\n<pre>{escape(text)}</pre></details>"
+
+
+def _without_secrets(value: Any) -> Any:
+    """The settings as they may be shown to others: FedML's YAML can hold keys to a user's accounts."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: "(not shown)"
+        if _SECRET.search(str(key)) and isinstance(inner, str) and inner
+        else _without_secrets(inner)
+        for key, inner in value.items()
+    }
+
+
+def _card(chart: str, title: str = "", note: str = "") -> str:
+    head = f"<h3>{escape(title)}</h3>\n<p class='faint'>{escape(note)}</p>" if title else ""
+    return f'<div class="card">{head}{chart}</div>'
+
+
+def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
+    """A table of text; without a head, the first cell of a row is the head of the row."""
+    lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"] if head else []
+    for first, *rest in rows:
+        tag = "td" if head else "th"
+        lines.append(
+            f"<tr><{tag}>{escape(first)}</{tag}>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
+        )
+    return f"<table>{''.join(lines)}</table>"

@@ -1,0 +1,130 @@
+"""A run in words and in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .facts import Answer, Facts
+
+
+def headline(facts: Facts) -> str:
+    """What happened, in a sentence or two."""
+    if facts.answer is None:
+        return (
+            f"{facts.algorithm} has done {_count(len(facts.metrics), 'round')} on {facts.dataset} and has "
+            "not come to its end: there are no predictions yet."
+        )
+    sentence = (
+        f"{facts.algorithm} labelled {_count(len(facts.answer.ids), 'sample')} of {facts.dataset} it never saw "
+        f"a label of; {_how_right(facts, facts.answer)}."
+    )
+    return f"{sentence} {_how_it_ended(facts)}".strip()
+
+
+def tiles(facts: Facts) -> list[tuple[str, str]]:
+    """The few numbers that a reader looks for first, as (value, what it is)."""
+    shown: list[tuple[str, str]] = []
+    if facts.examination is not None:
+        shown.append((_two(facts.examination.accuracy), "accuracy"))
+        plain = plain_average(facts)
+        if plain is not None:
+            shown.append((_two(plain), "accuracy of the plain average"))
+        shown.append((_two(facts.examination.macro_f1), "macro F1"))
+    if facts.answer is not None:
+        shown.append((_two(float(facts.answer.confidences.mean())), "mean confidence"))
+        shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
+    shown.append((str(len(facts.metrics)), "rounds"))
+    seconds = sum(line["seconds_local"] + line["seconds_refine"] for line in facts.metrics)
+    shown.append((duration(seconds), "of computing"))
+    return shown
+
+
+def plain_average(facts: Facts) -> float | None:
+    """Accuracy of the plain average in the last scored round; None where that is the answer itself."""
+    last = facts.last_scored
+    return last["acc_aggregated"] if last is not None and last["acc_refined"] is not None else None
+
+
+def summary_rows(facts: Facts) -> list[tuple[str, str]]:
+    """The summary, in words; what a chart or a table of its own shows is left out."""
+    return [
+        (_WORDS.get(key, key.replace("_", " ")), _value(key, value))
+        for key, value in (facts.summary or {}).items()
+        if key not in ("recall", "confusion") and not (key == "preset" and value is None)
+    ]
+
+
+def left_out(metrics: Sequence[dict[str, Any]]) -> str | None:
+    """A sentence on the clients whose update was not finite; None where there were none."""
+    rounds = [line["round"] + 1 for line in metrics if line["left_out"]]
+    if not rounds:
+        return None
+    clients = sum(len(line["left_out"]) for line in metrics)
+    updates = f"{_count(clients, 'update')} of clients {'was' if clients == 1 else 'were'}"
+    where = ", ".join(map(str, rounds[:10])) + (" and later" if len(rounds) > 10 else "")
+    return f"{updates} left out, since their numbers were not finite (round {where})."
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(4.26), duration(75), duration(7260)
+    ('4.3 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+_WORDS = {
+    "preset": "preset of settings",
+    "rounds": "rounds done",
+    "rounds_asked_for": "rounds asked for",
+    "seconds": "time spent computing",
+    "mean_accuracy_over_rounds": "mean accuracy over the rounds",
+    "macro_f1": "macro F1",
+}
+
+
+def _how_right(facts: Facts, answer: Answer) -> str:
+    examined = facts.examination
+    if examined is None:
+        mean = _two(float(answer.confidences.mean()))
+        return f"how many are right is not known, its mean confidence is {mean}"
+    share = _two(examined.accuracy)
+    if examined.marked < len(answer.ids):
+        told = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
+    else:
+        told = f"{share} of them right"
+    plain = plain_average(facts)
+    if plain is None:
+        return told
+    return f"{told}, where the plain average of the clients' models stood at {_two(plain)}"
+
+
+def _how_it_ended(facts: Facts) -> str:
+    summary = facts.summary or {}
+    if not summary.get("interrupted"):
+        return ""
+    return f"The run was interrupted after {summary['rounds']} of {summary['rounds_asked_for']} rounds."
+
+
+def _value(key: str, value: Any) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key == "seconds":
+        return duration(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _two(share: float) -> str:
+    return f"{share:.2f}"

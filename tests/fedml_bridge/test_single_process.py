@@ -1,0 +1,180 @@
+"""Whole runs in one process, on real digits, through `mrtf run` and FedMLRunner."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from mrtf_fedml.cli import main
+from mrtf_fedml.sampling import chosen_clients
+from tests.conftest import small_config, write_yaml
+
+
+def run(folder: Path, **changes: Any) -> Path:
+    """A finished run's folder."""
+    run_dir = folder / "run"
+    file = write_yaml(folder / "config.yaml", small_config(run_dir=str(run_dir), **changes))
+    assert main(["run", "--cf", str(file)]) == 0
+    return run_dir
+
+
+def answer(run_dir: Path) -> tuple[bytes, bytes]:
+    return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
+
+
+def metrics(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("finished"), comm_round=3)
+
+
+def test_a_run_leaves_all_that_the_design_names(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "config.yaml",
+        "metrics.jsonl",
+        "predictions.csv",
+        "probabilities.npy",
+        "model.safetensors",
+        "summary.json",
+        "report.html",
+        "state",
+    }
+
+
+def test_every_round_has_its_line(finished: Path) -> None:
+    lines = metrics(finished)
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    for line in lines:
+        assert line["clients"] == chosen_clients(line["round"], total=8, per_round=3, seed=3)
+        assert line["acc"] == line["acc_refined"]
+        for key in ("acc_aggregated", "acc_ensemble", "acc_targets"):
+            assert 0.0 <= line[key] <= 1.0
+        assert 0.25 <= line["local_weight"] <= 1.0
+        assert line["bytes_up"] > line["bytes_down"] > 0, "the loss goes up with the weights"
+
+
+def test_predictions_are_the_final_models_plain_softmax(finished: Path) -> None:
+    probabilities = np.load(finished / "probabilities.npy")
+    rows = [row.split(",") for row in (finished / "predictions.csv").read_text().splitlines()]
+    assert rows[0] == ["index", "id", "label", "class_name", "confidence"]
+    assert probabilities.shape == (len(rows) - 1, 10) == (599, 10)
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, atol=1e-5)
+    assert [int(row[2]) for row in rows[1:]] == probabilities.argmax(1).tolist()
+    assert rows[1][4] == f"{probabilities[0].max():.6f}"
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["accuracy"] == metrics(finished)[-1]["acc"]
+    assert set(summary["recall"]) == {str(digit) for digit in range(10)}
+
+
+def test_the_resolved_configuration_is_kept(finished: Path) -> None:
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    assert config["mrtf_args"]["temperature"] == 4.0
+    assert config["train_args"]["momentum"] == 0.9
+    assert config["device_args"]["threads"] == 1
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path, finished: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert answer(run(tmp_path / "a", comm_round=3)) == answer(finished)
+    assert answer(run(tmp_path / "b", comm_round=3, random_seed=4)) != answer(finished)
+
+
+def digits_file(path: Path, permuted: bool, labels: bool = True) -> Path:
+    from mrtf_fedml.data.sources import load_source
+    from mrtf_fedml.settings import DataSettings
+
+    source = load_source(DataSettings(dataset="digits"))
+    arrays = {"x_train": source.x_train, "y_train": source.y_train, "x_test": source.x_test}
+    if labels:
+        assert source.y_test is not None
+        order = np.random.default_rng(0).permutation(len(source.y_test)) if permuted else slice(None)
+        arrays["y_test"] = source.y_test[order]
+    np.savez(path, **arrays)
+    return path
+
+
+def test_permuting_the_true_labels_changes_no_weight_and_no_prediction(tmp_path: Path) -> None:
+    answers, scores = [], []
+    for name, permuted, labels in (("true", False, True), ("permuted", True, True), ("none", False, False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        file = digits_file(folder / "digits.npz", permuted, labels)
+        run_dir = run(folder, dataset="npz", data_file=str(file), preset="tuned", comm_round=3)
+        answers.append((*answer(run_dir), (run_dir / "state" / "server.safetensors").read_bytes()))
+        scores.append(metrics(run_dir)[-1]["acc"])
+    assert answers[0] == answers[1] == answers[2]
+    assert scores[0] != scores[1], "the scores, and only they, follow the labels"
+    assert scores[2] is None
+    assert json.loads((tmp_path / "none" / "run" / "summary.json").read_text())["accuracy"] is None
+
+
+def test_the_algorithms_share_clients_and_starting_weights(tmp_path: Path, finished: Path) -> None:
+    lines = {}
+    for name in ("FedAvg", "FedDF"):
+        (tmp_path / name).mkdir()
+        lines[name] = metrics(run(tmp_path / name, federated_optimizer=name, comm_round=3))
+    ours = metrics(finished)
+    for round_index in range(3):
+        assert lines["FedAvg"][round_index]["clients"] == ours[round_index]["clients"]
+    assert lines["FedAvg"][0]["local_loss"] == lines["FedDF"][0]["local_loss"] == ours[0]["local_loss"]
+    assert lines["FedAvg"][0]["acc"] == ours[0]["acc_aggregated"]
+    assert lines["FedAvg"][0]["acc_refined"] is None
+
+
+def test_scoring_less_often_changes_nothing_but_the_scores(tmp_path: Path, finished: Path) -> None:
+    run_dir = run(tmp_path, comm_round=3, frequency_of_the_test=5)
+    assert answer(run_dir) == answer(finished)
+    assert [line["acc"] is None for line in metrics(run_dir)] == [False, True, False]
+
+
+def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = run(tmp_path / "whole", preset="tuned", comm_round=4)
+    parts = run(tmp_path / "parts", preset="tuned", comm_round=2)
+    assert main(["run", "--resume", str(parts), "--set", "comm_round=4"]) == 0
+    assert answer(parts) == answer(whole)
+    assert [line["acc"] for line in metrics(parts)] == [line["acc"] for line in metrics(whole)]
+
+
+def test_an_interrupted_run_keeps_what_it_finished_and_goes_on(tmp_path: Path, finished: Path) -> None:
+    run_dir = tmp_path / "run"
+    file = write_yaml(tmp_path / "config.yaml", small_config(run_dir=str(run_dir), comm_round=500))
+    command = [sys.executable, "-m", "mrtf_fedml.cli", "run", "--cf", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not (run_dir / "state" / "server.safetensors").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["interrupted"]
+    assert (run_dir / "predictions.csv").read_text().count("\n") == 600
+    done = summary["rounds"]
+    assert len(metrics(run_dir)) == done
+    assert main(["run", "--resume", str(run_dir), "--set", f"comm_round={done + 1}"]) == 0
+    assert len(metrics(run_dir)) == done + 1
+
+
+def test_the_model_file_holds_weights_and_nothing_else(finished: Path) -> None:
+    content = (finished / "model.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert "__metadata__" not in header
+    assert set(header) == set(load_file(finished / "model.safetensors"))

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+
+from mrtf_fedml.randomness import forked
+
+
+@pytest.fixture(autouse=True)
+def _own_random_state(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test draws the same weights and inputs whichever tests ran before it."""
+    with forked(0, request.node.name):
+        yield

@@ -1,0 +1,23 @@
+import pytest
+import torch
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.models import ConvNet
+
+
+def test_parameters_are_those_of_fedavgs_paper():
+    # 32*25+32 = 832; 64*32*25+64 = 51,264; 3136*512+512 = 1,606,144; 512*10+10 = 5,130
+    model = ConvNet((1, 28, 28), classes=10)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 1_663_370
+
+
+@pytest.mark.parametrize(("shape", "flattened"), [((3, 32, 32), 4096), ((1, 8, 8), 256), ((2, 30, 5), 448)])
+def test_flattened_size_follows_the_image(shape, flattened):
+    model = ConvNet(shape, classes=7)
+    assert model.convolutions(torch.randn(2, *shape)).shape == (2, flattened)
+    assert model(torch.randn(2, *shape)).shape == (2, 7)
+
+
+def test_too_small_an_image_is_refused():
+    with pytest.raises(UserError, match="at least 4 x 4 pixels"):
+        ConvNet((1, 28, 2), classes=10)

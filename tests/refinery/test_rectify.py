@@ -1,0 +1,94 @@
+"""Eq. 10 and its parts: entropy, confidence weights, u_t, self teaching."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mrtf_fedml.refinery.rectify import confidence_weights, entropy, local_weight, self_taught
+from mrtf_fedml.refinery.teachers import average_probabilities
+
+from . import oracle
+
+
+def tensor(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-12) -> None:
+    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+
+
+def test_entropy_by_hand() -> None:
+    # A certain row has entropy 0 (0 log 0 = 0), a uniform one log C; [1/2, 1/4, 1/4] has 1.5 log 2.
+    rows = tensor([[[1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.25, 0.25]]])
+    close(entropy(rows), [[0.0, math.log(3), 1.5 * math.log(2)]])
+
+
+def test_two_clients_two_classes_by_hand() -> None:
+    # Client 1 is certain, [1, 0]: entropy 0. Client 2 knows nothing, [1/2, 1/2]: entropy log 2.
+    # sigma([0, -log 2]) = [1, 1/2] / (3/2) = [2/3, 1/3].
+    # Together: [2/3 + 1/3 * 1/2, 1/3 * 1/2] = [5/6, 1/6].
+    rows = tensor([[[1.0, 0.0]], [[0.5, 0.5]]])
+    weights = confidence_weights(entropy(rows))
+    close(weights, [[2 / 3], [1 / 3]])
+    close(average_probabilities(rows, weights), [[5 / 6, 1 / 6]])
+
+
+def test_weights_are_a_softmax_over_clients_and_not_over_samples() -> None:
+    # Sample 1: entropies 0 and log 3 -> [3/4, 1/4]. Sample 2: equal entropies -> [1/2, 1/2].
+    entropies = tensor([[0.0, math.log(3)], [math.log(3), math.log(3)]])
+    close(confidence_weights(entropies), [[0.75, 0.5], [0.25, 0.5]])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_entropies_and_weights_agree_with_the_oracle(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rng.integers(1, 7), rng.integers(1, 12), rng.integers(2, 9))) * 6
+    probabilities = np.stack([oracle.softmax_rows(model) for model in logits])
+    close(entropy(tensor(probabilities)), oracle.entropy(probabilities))
+    expected = oracle.confidence_weights(oracle.entropy(probabilities))
+    close(confidence_weights(entropy(tensor(probabilities))), expected)
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10, 100])
+def test_local_weight_by_hand(classes: int) -> None:
+    # u_t = 0.25 + 0.75 * loss / log C.
+    chance = math.log(classes)
+    assert local_weight(0.0, classes) == 0.25
+    assert local_weight(0.5 * chance, classes) == pytest.approx(0.625, abs=1e-12)
+    assert local_weight(chance, classes) == pytest.approx(1.0, abs=1e-12)
+    # 10 is beyond log C for each of these C: the globals' share must not become negative.
+    assert local_weight(10.0, classes) == 1.0
+    assert isinstance(local_weight(0.3, classes), float)
+
+
+def test_local_weight_is_held_from_below() -> None:
+    assert local_weight(-0.5, 4) == 0.25
+
+
+def test_local_weight_refuses_nan() -> None:
+    with pytest.raises(ValueError, match="loss"):
+        local_weight(float("nan"), 4)
+
+
+def test_self_teaching_by_hand() -> None:
+    # u = 1/2: 1/2 * [.8, .2] + 1/4 * ([.5, .5] + [.1, .9]) = [.4 + .15, .1 + .35] = [.55, .45].
+    taught = self_taught(tensor([[0.8, 0.2]]), tensor([[[0.5, 0.5]], [[0.1, 0.9]]]), 0.5)
+    close(taught, [[0.55, 0.45]])
+    # u = 1/4: 1/4 * [.8, .2] + 3/8 * [.6, 1.4] = [.2 + .225, .05 + .525] = [.425, .575].
+    taught = self_taught(tensor([[0.8, 0.2]]), tensor([[[0.5, 0.5]], [[0.1, 0.9]]]), 0.25)
+    close(taught, [[0.425, 0.575]])
+
+
+def test_with_a_local_weight_of_one_the_globals_are_silent() -> None:
+    local = tensor([[0.8, 0.2], [0.3, 0.7]])
+    close(self_taught(local, tensor([[[0.5, 0.5]] * 2, [[0.1, 0.9]] * 2]), 1.0), local)
+
+
+def test_the_two_globals_weigh_the_same() -> None:
+    local, globals_ = tensor([[0.8, 0.2]]), tensor([[[0.5, 0.5]], [[0.1, 0.9]]])
+    close(self_taught(local, globals_, 0.4), self_taught(local, globals_.flip(0), 0.4))

@@ -1,0 +1,188 @@
+"""Sect. 4.4, steps (2) to (4): the targets as a whole, against the oracle and by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mrtf_fedml.refinery import distillation_targets
+from mrtf_fedml.refinery.distill import distill
+from mrtf_fedml.settings import MrTFSettings
+
+from . import oracle
+from .cases import SWITCHES, TOLERANCE, Case, complete_case, random_case, random_numbers
+
+AVG_LOGIT = {
+    "teacher": "avg_logit",
+    "entropy_weights": False,
+    "self_teaching": False,
+    "cluster_refinery": False,
+}
+STABILISED = {**AVG_LOGIT, "teacher": "avg_prob"}
+RECTIFIED = {**STABILISED, "entropy_weights": True, "self_teaching": True}
+COMPLETE = {**RECTIFIED, "cluster_refinery": True}
+
+
+def tensor(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def targets_of(case: Case, **switches: Any) -> Any:
+    settings = MrTFSettings(**switches)
+    return distillation_targets(
+        case.local_logits, case.global_logits, case.features, case.local_loss, settings
+    )
+
+
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10) -> None:
+    np.testing.assert_allclose(actual.double().numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(map(str, switches.values())))
+def test_agrees_with_the_oracle(switches: dict[str, Any], dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(SWITCHES.index(switches))
+    for _ in range(12):
+        case = random_case(rng, dtype)
+        chosen = {**switches, **random_numbers(rng)}
+        expected = case.expected(chosen)
+        actual = targets_of(case, **chosen)
+        close(actual.ensemble, expected.ensemble, TOLERANCE[dtype])
+        close(actual.probabilities, expected.probabilities, TOLERANCE[dtype])
+        assert actual.local_weight == pytest.approx(expected.local_weight, abs=1e-12)
+        assert isinstance(actual.local_weight, float)
+        assert actual.probabilities.dtype == actual.ensemble.dtype == dtype
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_papers_example_of_negative_transfer(weighted: bool) -> None:
+    # Sect. 4.2: C = 4, S = {1, 2}. Logits 1, 1, -1, -1 have std 1; at tau = 50, sigma(50 * [1, 1, -1, -1]) is
+    # [.5, .5, 0, 0] but for e^-100. Both entropies are log 2, so entropy weights are uniform here too.
+    logits = tensor([[[1.0, 1.0, -1.0, -1.0]], [[1.0, -1.0, 1.0, -1.0]]])
+    settings = MrTFSettings(temperature=50, entropy_weights=weighted)
+    close(distillation_targets(logits, None, None, 1.0, settings).probabilities, [[0.5, 0.25, 0.25, 0.0]])
+
+
+def test_entropy_weights_by_hand_from_the_logits() -> None:
+    # Client 1: sigma(400 * [1, -1]) is [1, 0]. Client 2 is constant: [1/2, 1/2]. Weights [2/3, 1/3] as in
+    # test_rectify, hence [5/6, 1/6]; without them the mean [3/4, 1/4].
+    logits = tensor([[[1.0, -1.0]], [[3.0, 3.0]]])
+    weighted = distillation_targets(logits, None, None, 0.0, MrTFSettings(temperature=400))
+    close(weighted.probabilities, [[5 / 6, 1 / 6]])
+    plain = distillation_targets(
+        logits, None, None, 0.0, MrTFSettings(temperature=400, entropy_weights=False)
+    )
+    close(plain.probabilities, [[3 / 4, 1 / 4]])
+
+
+def test_avg_logit_by_hand() -> None:
+    # Logits [2, 0] and [0, 1]: mean [1, 1/2], a plain softmax of it: 1 / (1 + e^(-1/2)).
+    logits = tensor([[[2.0, 0.0]], [[0.0, 1.0]]])
+    sure = 1 / (1 + math.exp(-0.5))
+    close(
+        distillation_targets(logits, None, None, 1.0, MrTFSettings(**AVG_LOGIT)).probabilities,
+        [[sure, 1 - sure]],
+    )
+
+
+def test_avg_logit_with_entropy_weights_by_hand() -> None:
+    # Weights [2/3, 1/3] from the Eq. 6 probabilities as above; they weigh the raw logits:
+    # 2/3 [1, -1] + 1/3 [3, 3] = [5/3, 1/3], whose difference is 4/3.
+    logits = tensor([[[1.0, -1.0]], [[3.0, 3.0]]])
+    settings = MrTFSettings(teacher="avg_logit", temperature=400)
+    sure = 1 / (1 + math.exp(-4 / 3))
+    close(distillation_targets(logits, None, None, 1.0, settings).probabilities, [[sure, 1 - sure]])
+
+
+@pytest.mark.parametrize("teacher", ["avg_prob", "avg_logit"])
+def test_globals_enter_as_equation_6_probabilities(teacher: str) -> None:
+    # The local model is constant: [1/2, 1/2] under either teacher. Both globals say [1, 0] up to e^-800.
+    # At loss 0, u = 1/4: 1/4 [1/2, 1/2] + 3/8 ([1, 0] + [1, 0]) = [7/8, 1/8].
+    settings = MrTFSettings(teacher=teacher, temperature=400)
+    local, sure = tensor([[[5.0, 5.0]]]), [[0.1, -0.1]]
+    agreeing = distillation_targets(local, tensor([sure, sure]), None, 0.0, settings)
+    close(agreeing.probabilities, [[7 / 8, 1 / 8]])
+    assert agreeing.local_weight == 0.25
+    opposed = distillation_targets(local, tensor([sure, [[-9.0, 9.0]]]), None, 0.0, settings)
+    close(opposed.probabilities, [[1 / 2, 1 / 2]])
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(map(str, switches.values())))
+@pytest.mark.parametrize("switch", ["teacher", "entropy_weights", "self_teaching", "cluster_refinery"])
+def test_a_switch_turns_exactly_its_part_over(switches: dict[str, Any], switch: str) -> None:
+    case = complete_case(seed=21)
+    other = {True: False, False: True, "avg_prob": "avg_logit", "avg_logit": "avg_prob"}[switches[switch]]
+    turned = {**switches, switch: other}
+    before, after = targets_of(case, **switches), targets_of(case, **turned)
+    assert (before.probabilities - after.probabilities).abs().max() > 1e-3
+    assert torch.equal(before.ensemble, after.ensemble) == (switch == "cluster_refinery")
+    assert (before.local_weight == after.local_weight) == (switch != "self_teaching")
+
+
+def test_the_five_bars_of_the_ablation() -> None:
+    # Each bar composed here from the equations that it has, without the oracle's own composition.
+    case = complete_case(seed=22)
+    logits, features = case.local_logits.numpy(), case.features.numpy()
+    local = np.stack([oracle.normalised_probabilities(model, 4.0) for model in logits])
+    taught = np.stack([oracle.normalised_probabilities(model, 4.0) for model in case.global_logits.numpy()])
+    uniform = np.full(len(logits), 1 / len(logits))
+    weighted = oracle.average_probabilities(local, oracle.confidence_weights(oracle.entropy(local)))
+    rectified = oracle.self_taught(weighted, taught, 0.25 + 0.75 * 0.4)
+    bars = [
+        (AVG_LOGIT, oracle.average_logits(logits, uniform)),
+        (STABILISED, oracle.average_probabilities(local, uniform)),
+        (RECTIFIED, rectified),
+        (COMPLETE, oracle.reassigned_probabilities(rectified, features, 4.0, 1)),
+    ]
+    results = [targets_of(case, **switches).probabilities for switches, _ in bars]
+    for result, (_, expected) in zip(results, bars, strict=True):
+        close(result, expected)
+    for one, other in itertools.pairwise(results):
+        assert (one - other).abs().max() > 1e-3
+    assert MrTFSettings(**COMPLETE) == MrTFSettings()
+
+    # PA, the bar before them: parameter averaging alone; the student stays what it was, whatever the targets.
+    student = torch.nn.Linear(features.shape[1], logits.shape[2], dtype=torch.float64)
+    before = [parameter.detach().clone() for parameter in student.parameters()]
+    distill(
+        student, case.features, results[-1], MrTFSettings(refine_steps=0), torch.Generator().manual_seed(0)
+    )
+    for parameter, old in zip(student.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+
+
+def test_settings_may_be_the_mapping_of_the_yaml() -> None:
+    case = complete_case(seed=23)
+    given = (case.local_logits, case.global_logits, case.features, case.local_loss)
+    switches = {"teacher": "avg_logit", "temperature": 2, "cluster_steps": 2}
+    by_mapping = distillation_targets(*given, switches)
+    by_settings = distillation_targets(*given, MrTFSettings(**switches))
+    assert torch.equal(by_mapping.probabilities, by_settings.probabilities)
+    with pytest.raises(ValueError, match="temperature"):
+        distillation_targets(*given, {"temprature": 2})
+
+
+@pytest.mark.parametrize("change", [{"global_logits": None}, {"self_teaching": False}])
+def test_without_self_teaching_the_local_weight_is_one(change: dict[str, Any]) -> None:
+    case = complete_case(seed=24)
+    if "global_logits" in change:
+        case.global_logits = None
+        result = targets_of(case)
+    else:
+        result = targets_of(case, **change)
+    assert result.local_weight == 1.0
+    close(result.ensemble, case.expected({**COMPLETE, "self_teaching": False}).ensemble)
+
+
+def test_without_features_there_is_no_clustering() -> None:
+    case = complete_case(seed=25)
+    clustered = targets_of(case)
+    case.features = None
+    result = targets_of(case)
+    assert torch.equal(result.probabilities, result.ensemble)
+    assert torch.equal(result.ensemble, clustered.ensemble)
