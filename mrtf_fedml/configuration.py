@@ -30,7 +30,9 @@ def read_config(path: str | Path) -> Config:
         where = f" at line {place.line + 1}" if place else ""
         raise UserError(f"{str(path)!r} is not valid YAML{where}; mend it and try again") from None
     if not isinstance(config, dict) or not config:
-        raise UserError(f"{str(path)!r} holds no sections; FedML's format is `section:` with `key: value` lines under it")
+        raise UserError(
+            f"{str(path)!r} holds no sections; FedML's format is `section:` with `key: value` lines under it"
+        )
     for section, values in config.items():
         if values is not None and not isinstance(values, dict):
             raise UserError(f"{str(path)!r}: section {section!r} must hold `key: value` lines, not {values!r}")

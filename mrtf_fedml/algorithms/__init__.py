@@ -26,7 +26,9 @@ def algorithm_named(name: str) -> type[FedAvg]:
     for known, algorithm in ALGORITHMS.items():
         if known.lower() == short.lower():
             return algorithm
-    raise UserError(f"there is no algorithm {name!r} (train_args.federated_optimizer); {nearest(short, list(ALGORITHMS))}")
+    raise UserError(
+        f"there is no algorithm {name!r} (train_args.federated_optimizer); {nearest(short, list(ALGORITHMS))}"
+    )
 
 
 __all__ = ["ALGORITHMS", "OUR_PREFIX", "FedAvg", "FedDF", "MrTF", "algorithm_named"]

@@ -1,5 +1,7 @@
-"""FedAvg: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks
-from Decentralized Data", AISTATS 2017; as used in Sect. 3.2 of the MrTF paper.
+"""FedAvg, as used in Sect. 3.2 of the MrTF paper.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
 """
 
 from __future__ import annotations
@@ -32,7 +34,13 @@ class FedAvg:
         return ServerState(round=0, weights=weights, answer=weights)
 
     def train_client(
-        self, model: nn.Module, start: Weights, data: Iterable[Any], samples: int, client: int, round_index: int
+        self,
+        model: nn.Module,
+        start: Weights,
+        data: Iterable[Any],
+        samples: int,
+        client: int,
+        round_index: int,
     ) -> ClientUpdate:
         """The client's rule: E epochs from theta_t on its own samples."""
         weights, loss = train_locally(

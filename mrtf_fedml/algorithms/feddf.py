@@ -1,5 +1,6 @@
-"""FedDF: Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Federated Learning", NeurIPS
-2020; as used in Sect. 3.4 of the MrTF paper, with the server's own inputs in place of public data.
+"""FedDF, as used in Sect. 3.4 of the MrTF paper: with the server's own inputs in place of public data.
+
+Lin, Kong, Stich, Jaggi: "Ensemble Distillation for Robust Model Fusion in Federated Learning", NeurIPS 2020.
 """
 
 from __future__ import annotations

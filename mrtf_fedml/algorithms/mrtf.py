@@ -1,5 +1,6 @@
-"""MrTF: Li, Yang, Zhan, "MrTF: Model Refinery for Transductive Federated Learning", Data Mining and Knowledge
-Discovery 2023. The clients do what FedAvg's do; the server refines the average on its unlabelled inputs.
+"""MrTF: the clients do what FedAvg's do; the server refines the average on its unlabelled inputs.
+
+Li, Yang, Zhan: "MrTF: Model Refinery for Transductive Federated Learning".
 """
 
 from __future__ import annotations

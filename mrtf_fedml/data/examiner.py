@@ -58,9 +58,7 @@ class Examiner:
         return f"Examiner(sealed, {len(self._class_names)} classes)"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(
-            "an Examiner is neither copied, pickled nor sent: the true labels stay where they were read"
-        )
+        raise TypeError("an Examiner is neither copied, pickled nor sent: the true labels stay where they were read")
 
 
 def _sealed(labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:

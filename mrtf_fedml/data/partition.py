@@ -24,9 +24,7 @@ logger = logging.getLogger("mrtf_fedml")
 SMALLEST_ALPHA = 1e-12
 
 
-def partition(
-    labels: Integers, clients: int, classes: int, settings: DataSettings, seed: int
-) -> list[Integers]:
+def partition(labels: Integers, clients: int, classes: int, settings: DataSettings, seed: int) -> list[Integers]:
     """Each client's indices into `labels` [N], ascending, disjoint and never empty.
 
     `classes` is C, `seed` that of the split: neither the model's seed nor any global state has a part in it.
@@ -52,8 +50,7 @@ def by_label(
     _check_enough(labels, clients, 1)
     if classes_per_client > classes:
         raise UserError(
-            f"data_args.classes_per_client is {classes_per_client} but the data has only {classes} classes; "
-            "lower it"
+            f"data_args.classes_per_client is {classes_per_client} but the data has only {classes} classes; lower it"
         )
     present = np.unique(labels)
     if classes_per_client > len(present):
@@ -149,9 +146,7 @@ def _dirichlet_shares(
     """
     alpha = max(alpha, SMALLEST_ALPHA)
     size = (clients, classes)
-    log_gamma = (
-        np.log(generator.standard_gamma(alpha + 1, size)) - generator.standard_exponential(size) / alpha
-    )
+    log_gamma = np.log(generator.standard_gamma(alpha + 1, size)) - generator.standard_exponential(size) / alpha
     log_p = log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)
     return np.exp(log_p - np.logaddexp.reduce(log_p, axis=0, keepdims=True))
 

@@ -36,9 +36,7 @@ def read_server_set(test_global: Any) -> ServerSet:
     it draws the same ones every time and leaves the global state as it was.
     """
     if test_global is None:
-        raise UserError(
-            "the dataset's test_global is None, so the server has nothing to label; give it a loader"
-        )
+        raise UserError("the dataset's test_global is None, so the server has nothing to label; give it a loader")
     inputs: list[Tensor] = []
     labels: list[Tensor | None] = []
     with forked(0, "server set"):
@@ -47,21 +45,16 @@ def read_server_set(test_global: Any) -> ServerSet:
             inputs.append(x)
             labels.append(y)
     if not sum(len(x) for x in inputs):
-        raise UserError(
-            "the dataset's test_global is empty, so the server has nothing to label; give it samples"
-        )
+        raise UserError("the dataset's test_global is empty, so the server has nothing to label; give it samples")
     shapes = {tuple(x.shape[1:]) for x in inputs}
     if len(shapes) > 1:
         raise UserError(
-            f"the batches of test_global have inputs of different shapes ({sorted(shapes)}); bring all to "
-            "one shape"
+            f"the batches of test_global have inputs of different shapes ({sorted(shapes)}); bring all to one shape"
         )
     joined = torch.cat(inputs)
     if joined.is_floating_point() and not joined.isfinite().all():
         raise UserError("the inputs of test_global hold NaN or infinite values; remove or fill them")
-    return ServerSet(
-        joined, _joined_labels(labels), getattr(test_global, "batch_size", None) or len(inputs[0])
-    )
+    return ServerSet(joined, _joined_labels(labels), getattr(test_global, "batch_size", None) or len(inputs[0]))
 
 
 def _in_order(test_global: Any) -> Iterable[Any]:
@@ -96,9 +89,7 @@ def _pair(batch: Any) -> tuple[Tensor, Tensor | None]:
         return x, None
     y = _tensor(batch[1])
     if len(y) != len(x):
-        raise UserError(
-            f"a batch of test_global has {len(x)} inputs but {len(y)} labels; give one label a sample"
-        )
+        raise UserError(f"a batch of test_global has {len(x)} inputs but {len(y)} labels; give one label a sample")
     return x, y
 
 
@@ -122,9 +113,7 @@ def _joined_labels(labels: list[Tensor | None]) -> Tensor | None:
         return None
     flat = [y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y for y in known]
     if any(y.ndim != 1 or (y.is_floating_point() and not torch.equal(y, y.floor())) for y in flat):
-        logger.warning(
-            "the labels of test_global are not one class a sample: the server's set will not be scored"
-        )
+        logger.warning("the labels of test_global are not one class a sample: the server's set will not be scored")
         return None
     joined = torch.cat(flat).long()
     return joined if bool((joined >= 0).any()) else None

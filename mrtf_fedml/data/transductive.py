@@ -84,9 +84,7 @@ def load(settings: RunSettings) -> TransductiveDataset:
     seed = settings.common.random_seed if seed is None else seed
     parts = partition(source.y_train, clients, source.class_num, settings.data, seed)
     inputs, labels = to_tensor(source.x_train), torch.from_numpy(source.y_train)
-    shards = {
-        client: TensorShard(inputs, labels, indices, batch_size) for client, indices in enumerate(parts)
-    }
+    shards = {client: TensorShard(inputs, labels, indices, batch_size) for client, indices in enumerate(parts)}
     everything = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size)
     examiner = None
     if source.y_test is not None:
@@ -115,9 +113,7 @@ def from_fedml(dataset: Any) -> TransductiveDataset:
     if isinstance(dataset, TransductiveDataset):
         return dataset
     if not isinstance(dataset, tuple | list) or len(dataset) != 8:
-        raise UserError(
-            "the dataset is not FedML's tuple of eight entries; return what fedml.data.load returns"
-        )
+        raise UserError("the dataset is not FedML's tuple of eight entries; return what fedml.data.load returns")
     train_num, _, train_global, test_global, local_nums, train_local, test_local, classes = dataset
     if not isinstance(classes, int | np.integer) or isinstance(classes, bool) or classes < 2:
         raise UserError(

@@ -45,9 +45,7 @@ def launch(
         args.mrtf_resume = resume
         args = initialise(args, verbose)
         device = fedml.device.get_device(args)
-        model = create_model(
-            settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed
-        )
+        model = create_model(settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed)
         register()
         FedMLRunner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir)

@@ -65,9 +65,7 @@ def _is_ours(args: Any, server_aggregator: Any) -> bool:
     return word in OUR_WORDS or word.lower().startswith(OUR_PREFIX)
 
 
-def _our_runner(
-    args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any
-) -> Any:
+def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any) -> Any:
     if server_aggregator is None:
         trainer_class, aggregator_class = PAIRS[algorithm_named(args.federated_optimizer).name]
         server_aggregator = aggregator_class(model, args)

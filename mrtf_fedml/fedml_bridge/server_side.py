@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -88,7 +89,7 @@ class AlgorithmAggregator(ServerAggregator):
         load(self.model, weights_of(model_parameters))
 
     def on_before_aggregation(
-        self, raw_client_model_or_grad_list: list[tuple[float, Message]]
+        self, raw_client_model_or_grad_list: Sequence[tuple[float, Message]]
     ) -> tuple[list[tuple[float, OrderedDict[str, Tensor]]], list[int]]:
         """Take the messages apart, leave out what is not finite, then FedML's attacks and defences."""
         self._seconds_local = time.perf_counter() - self._handed_out
@@ -128,9 +129,7 @@ class AlgorithmAggregator(ServerAggregator):
         bytes_down = size_in_bytes(self.state.weights) * len(self._clients)
         if self._updates:
             aggregated = super().on_after_aggregation(aggregated_model_or_grad)
-            self.state, report = self.algorithm.finish_round(
-                self.state, self._updates, aggregated, self.bench
-            )
+            self.state, report = self.algorithm.finish_round(self.state, self._updates, aggregated, self.bench)
         else:
             self.state, report = self.algorithm.skipped_round(self.state), RoundReport()
         if self.recorder is not None:
@@ -163,8 +162,8 @@ class AlgorithmAggregator(ServerAggregator):
 
 def _teachers(
     kept: list[ClientUpdate],
-    offered: list[tuple[float, OrderedDict[str, Tensor]]],
-    entries: list[tuple[float, OrderedDict[str, Tensor]]],
+    offered: Sequence[tuple[float, OrderedDict[str, Tensor]]],
+    entries: Sequence[tuple[float, OrderedDict[str, Tensor]]],
 ) -> list[ClientUpdate]:
     """The updates behind the entries that FedML's hooks let through.
 

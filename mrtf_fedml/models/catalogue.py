@@ -48,9 +48,7 @@ def create_model(settings: ModelSettings, input_shape: Sequence[int], classes: i
     """
     builder = MODELS.get(settings.model)
     if builder is None:
-        raise UserError(
-            f"model_args.model {settings.model!r} is unknown; {nearest(settings.model, list(MODELS))}"
-        )
+        raise UserError(f"model_args.model {settings.model!r} is unknown; {nearest(settings.model, list(MODELS))}")
     if classes < 2:
         raise UserError(f"a classifier needs at least two classes, but the training labels hold {classes}")
     shape = tuple(int(size) for size in input_shape)

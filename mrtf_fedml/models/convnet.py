@@ -36,9 +36,7 @@ class ConvNet(nn.Module):
             nn.MaxPool2d(2),
             nn.Flatten(),
         )
-        self.head = nn.Sequential(
-            nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, classes)
-        )
+        self.head = nn.Sequential(nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [N, C] of inputs [N, channels, height, width]."""

@@ -99,9 +99,7 @@ class FeatureTap:
 
         module = model.get_submodule(self.layer)
         if self._side == "input":
-            hook = module.register_forward_pre_hook(
-                lambda module, args, kwargs: keep((args, kwargs)), with_kwargs=True
-            )
+            hook = module.register_forward_pre_hook(lambda module, args, kwargs: keep((args, kwargs)), with_kwargs=True)
         else:
             hook = module.register_forward_hook(lambda module, args, output: keep(output))
         try:
@@ -143,9 +141,7 @@ def _is_map(call: Call) -> bool:
 def _named(model: nn.Module, calls: list[Call], layer: str) -> _Place:
     names = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
     if layer not in names:
-        raise UserError(
-            f"model_args.feature_layer {layer!r} is no layer of the model; {nearest(layer, list(names))}"
-        )
+        raise UserError(f"model_args.feature_layer {layer!r} is no layer of the model; {nearest(layer, list(names))}")
     own = [call for call in calls if call.module is names[layer]]
     if not own:
         raise UserError(

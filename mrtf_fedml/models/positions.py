@@ -14,9 +14,7 @@ from ..errors import UserError
 def check_logits(logits: object, samples: int) -> Tensor:
     """`logits` as they are if they are [N, C] or [N, C, T] for N samples; otherwise a `UserError`."""
     if not isinstance(logits, Tensor):
-        raise UserError(
-            f"the model returned a {type(logits).__name__}; it must return its logits, a tensor, alone"
-        )
+        raise UserError(f"the model returned a {type(logits).__name__}; it must return its logits, a tensor, alone")
     if logits.dim() not in (2, 3) or logits.shape[0] != samples:
         raise UserError(
             f"the model's logits have the shape {tuple(logits.shape)} for {samples} samples; they must be "

@@ -38,9 +38,7 @@ def trace(model: nn.Module, example: Tensor) -> tuple[list[Call], Any]:
     calls: list[Call] = []
     names = {module: name for name, module in model.named_modules()}
     buffers = [
-        (module, key, buffer, buffer.clone())
-        for module in names
-        for key, buffer in module.named_buffers(recurse=False)
+        (module, key, buffer, buffer.clone()) for module in names for key, buffer in module.named_buffers(recurse=False)
     ]
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -24,9 +24,7 @@ def clone(weights: StateDict) -> OrderedDict[str, Tensor]:
 
 def snapshot(model: nn.Module) -> OrderedDict[str, Tensor]:
     """The model's weights and buffers as they are now, detached, on the CPU."""
-    return OrderedDict(
-        (key, tensor.detach().to("cpu", copy=True)) for key, tensor in model.state_dict().items()
-    )
+    return OrderedDict((key, tensor.detach().to("cpu", copy=True)) for key, tensor in model.state_dict().items())
 
 
 def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict[str, Tensor]:
@@ -45,9 +43,7 @@ def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict
     tensor([1.5000, 3.0000])
     """
     if not models or len(models) != len(shares):
-        raise ValueError(
-            f"an average needs one share a model, but got {len(models)} models, {len(shares)} shares"
-        )
+        raise ValueError(f"an average needs one share a model, but got {len(models)} models, {len(shares)} shares")
     if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise ValueError(f"shares must be non-negative and sum to 1, but are {list(shares)}")
     for index, weights in enumerate(models[1:], start=1):
@@ -117,9 +113,7 @@ def _refuse_misfit(what: str, weights: StateDict, wanted: StateDict) -> None:
     ]:
         faults.append("has the shapes " + _some(misshapen))
     if faults:
-        raise UserError(
-            f"{what}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere"
-        )
+        raise UserError(f"{what}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -63,16 +64,29 @@ def distill(
     Returns:
         the mean loss over the steps; nan where there was none.
     """
-    was_training = student.training
-    student.train()
+    if len(inputs) != len(targets):
+        raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs one")
     optimizer = torch.optim.Adam(student.parameters(), lr=settings.refine_lr, fused=True)
     total = torch.zeros((), device=inputs.device)
-    for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
-        batch = batch.to(inputs.device)
-        optimizer.zero_grad(set_to_none=True)
-        loss = distillation_loss(student(inputs[batch]), targets[batch])
-        loss.backward()
-        optimizer.step()
-        total += loss.detach()
-    student.train(was_training)
+    with _training(student):
+        for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
+            batch = batch.to(inputs.device)
+            optimizer.zero_grad(set_to_none=True)
+            loss = distillation_loss(student(inputs[batch]), targets[batch])
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+    optimizer.zero_grad(set_to_none=True)
     return float(total) / settings.refine_steps if settings.refine_steps else float("nan")
+
+
+@contextmanager
+def _training(student: nn.Module) -> Iterator[None]:
+    """Train mode for the block; each module is then put back in the mode it was in."""
+    modes = {module: module.training for module in student.modules()}
+    student.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -77,9 +77,7 @@ def refine(
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
     composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
-    targets = smoothed_targets(
-        composed.probabilities, previous_targets, local_loss, settings.target_smoothing
-    )
+    targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     loss = distill(model, inputs, targets, settings, generator)
     # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
@@ -87,8 +85,6 @@ def refine(
     return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)
 
 
-def _read_as(
-    model: nn.Module, weights: Weights, read: Reader, features: bool = False
-) -> tuple[Tensor, Tensor | None]:
+def _read_as(model: nn.Module, weights: Weights, read: Reader, features: bool = False) -> tuple[Tensor, Tensor | None]:
     model.load_state_dict(weights)
     return read(model, features)

@@ -71,9 +71,7 @@ def distillation_targets(
     return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight)
 
 
-def smoothed_targets(
-    targets: Tensor, previous: Tensor | None, local_loss: float, target_smoothing: float
-) -> Tensor:
+def smoothed_targets(targets: Tensor, previous: Tensor | None, local_loss: float, target_smoothing: float) -> Tensor:
     """targets_t = (1 - w) targets + w targets_(t-1), w = s * (1 - min(1, mean local loss / log C)).
 
     The better the clients have learnt, the more the last round's targets are worth keeping.
@@ -114,5 +112,5 @@ def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor 
             f"global_logits must be [2, {samples}, {classes}] (initial, aggregated) to fit local_logits, "
             f"not {tuple(global_logits.shape)}"
         )
-    if features is not None and (features.dim() != 2 or features.shape[0] != samples):
+    if features is not None and (features.dim() != 2 or features.shape[0] != samples or features.shape[1] == 0):
         raise ValueError(f"features must be [{samples}, D] to fit local_logits, not {tuple(features.shape)}")

@@ -65,7 +65,7 @@ _RC = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4,
 }
-_WIDE, _HALF = (9.2, 3.3), (4.5, 2.7)
+_WIDE, _LOW, _HALF = (9.2, 3.3), (9.2, 2.3), (4.5, 2.7)
 
 
 def accuracy_chart(metrics: Metrics, classes: int | None) -> str | None:
@@ -112,9 +112,7 @@ def seconds_chart(metrics: Metrics) -> str | None:
 
     def draw(axes: Axes) -> None:
         axes.stairs(local, edges, fill=True, color=_COLOURS["plain"], label="clients train")
-        axes.stairs(
-            local + refine, edges, baseline=local, fill=True, color=_COLOURS["accent"], label="server refines"
-        )
+        axes.stairs(local + refine, edges, baseline=local, fill=True, color=_COLOURS["accent"], label="server refines")
         _over_rounds(axes, metrics)
         axes.set_ylabel("seconds")
         _legend(axes)
@@ -135,7 +133,7 @@ def recall_chart(answer: Answer, examination: Examination) -> str:
         answer.class_names,
         np.nan_to_num(examination.recall),
         "recall",
-        _WIDE,
+        _LOW,
         top=1.02,
     )
 
@@ -231,12 +229,7 @@ def _for_page(svg: str, title: str) -> str:
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     used = set(re.findall(r"#([\w-]+)[\")]", svg))
     svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", svg)
-    svg = re.sub(
-        r'(<svg [^>]*?) width="[^"]*"',
-        r"\1",
-        re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1),
-        count=1,
-    )
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
     for name, colour in _COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)

@@ -27,7 +27,7 @@ def _matrix(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
     rows = [
         f"<tr><th>{name}</th>"
         + "".join(
-            f'<td{" class=right" if row == column else ""} '
+            f"<td{' class=right' if row == column else ''} "
             f'style="background:rgba(var(--shade),{0.75 * share[row, column]:.2f})">'
             f"{confusion[row, column] or ''}</td>"
             for column in range(len(names))
@@ -45,8 +45,7 @@ def _mistakes(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     worst = [
-        np.unravel_index(cell, wrong.shape)
-        for cell in np.argsort(-wrong, axis=None, kind="stable")[:MOST_MISTAKES]
+        np.unravel_index(cell, wrong.shape) for cell in np.argsort(-wrong, axis=None, kind="stable")[:MOST_MISTAKES]
     ]
     true = confusion.sum(axis=1)
     rows = "".join(

@@ -113,9 +113,7 @@ def _probabilities(store: RunStore) -> npt.NDArray[np.floating] | None:
     return np.load(file) if file.exists() and (store.path / "predictions.csv").exists() else None
 
 
-def _answer(
-    store: RunStore, probabilities: npt.NDArray[np.floating], summary: Mapping[str, Any] | None
-) -> Answer:
+def _answer(store: RunStore, probabilities: npt.NDArray[np.floating], summary: Mapping[str, Any] | None) -> Answer:
     with (store.path / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     known = {int(row["label"]): row["class_name"] for row in rows}

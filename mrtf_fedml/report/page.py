@@ -20,6 +20,24 @@ from .style import STYLE
 
 _SECRET = re.compile(r"(key|token|secret|password|pwd|aki|sak)$", re.IGNORECASE)
 
+_SCENE = (
+    "The server owns these samples and has no labels for them; the clients own labelled data and share none "
+    "of it. In each round some clients train the model on their own data, the server averages what they send "
+    "back, and, if the algorithm is transductive, refines the average on its own samples."
+)
+_ACCURACY = "Share of the server's samples that are right. The plain average is the mean of the clients' models."
+_ACCURACIES = (
+    f"{_ACCURACY} The ensemble of teachers is what these models say together; the targets are what the "
+    "server makes of it for its model to learn; the refined model has learnt them, and gives the predictions."
+)
+_NOT_SCORED = "No round was scored: the true labels of the server's samples are not known."
+_LOCAL_WEIGHT = " The lower it is, the less weight (u_t) the clients' models have as teachers beside the global ones."
+_EXAMINED = "True labels were kept from the server and from every model; they only mark the answer here."
+_UNCERTAIN = (
+    "The samples to look at first, were a person to check some. All are in predictions.csv, with the "
+    "probability of every class in probabilities.npy."
+)
+
 
 def page(facts: Facts, inputs: Tensor | None) -> str:
     """The report of a run as one HTML file."""
@@ -34,9 +52,7 @@ def page(facts: Facts, inputs: Tensor | None) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n" + "\n".join(sections) + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -48,73 +64,58 @@ def _opening(facts: Facts) -> str:
         f"mrtf {__version__}",
     ]
     numbers = "".join(
-        f'<div class="tile"><b>{escape(value)}</b><span>{escape(what)}</span></div>'
-        for value, what in tiles(facts)
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(what)}</span></div>' for value, what in tiles(facts)
     )
     warning = left_out(facts.metrics)
-    return (
-        f'<p class="eyebrow">{escape(" · ".join(words))}</p>\n<h1>{escape(headline(facts))}</h1>\n'
-        '<p class="faint">The server owns these samples and has no labels for them; the clients own labelled data '
-        "and share none of it. In each round some clients train the model on their own data, the server averages "
-        "what they send back, and, if the algorithm is transductive, refines the average on its own samples."
-        f'</p>\n<div class="tiles">{numbers}</div>'
-        + (f'\n<p class="faint warning" style="margin-top:1rem">{escape(warning)}</p>' if warning else "")
+    return "\n".join(
+        [
+            f'<p class="eyebrow">{escape(" · ".join(words))}</p>',
+            f"<h1>{escape(headline(facts))}</h1>",
+            _faint(_SCENE),
+            f'<div class="tiles">{numbers}</div>',
+            f'<p class="warning">{escape(warning)}</p>' if warning else "",
+        ]
     )
 
 
 def _rounds(facts: Facts) -> str:
     classes = facts.answer.probabilities.shape[1] if facts.answer is not None else None
     accuracy = charts.accuracy_chart(facts.metrics, classes)
-    told = (
-        "<p class='faint'>Share of the server's samples that are right. The <b>plain average</b> is the mean of the "
-        "clients' models, before anything is refined; the <b>ensemble of teachers</b> is what these models say "
-        "together; the <b>targets</b> are what the server makes of it for its model to learn; the <b>refined "
-        "model</b> has learnt them, and gives the predictions.</p>"
-        if accuracy
-        else "<p class='faint'>No round was scored: true labels of the server's samples are not known, or no round "
-        "is done.</p>"
+    refines = any(line["acc_refined"] is not None for line in facts.metrics)
+    weighs = any(line["local_weight"] is not None for line in facts.metrics)
+    pair = (
+        (
+            charts.loss_chart(facts.metrics),
+            "How well the clients fit their own data",
+            "Mean loss of local training." + (_LOCAL_WEIGHT if weighs else ""),
+        ),
+        (charts.seconds_chart(facts.metrics), "Where the time went", "Seconds of each round."),
     )
-    pair = [
-        _card(chart, title, note)
-        for chart, title, note in (
-            (
-                charts.loss_chart(facts.metrics),
-                "How well the clients fit their own data",
-                "The lower their loss, the less weight u_t the local teachers have beside the global models.",
-            ),
-            (charts.seconds_chart(facts.metrics), "Where the time went", "Seconds of each round."),
-        )
-        if chart
-    ]
+    cards = "".join(_card(chart, title, note) for chart, title, note in pair if chart)
     return "\n".join(
         [
             "<h2>Round by round</h2>",
-            told,
+            _faint(_ACCURACIES if refines else _ACCURACY if accuracy else _NOT_SCORED),
             _card(accuracy) if accuracy else "",
-            f'<div class="pair">{"".join(pair)}</div>',
+            f'<div class="pair">{cards}</div>',
         ]
     )
 
 
 def _predicted(answer: Answer) -> str:
-    predicted = _card(
-        charts.predicted_chart(answer), "Predicted classes", "How many samples each class was given."
-    )
+    predicted = _card(charts.predicted_chart(answer), "Predicted classes", "How many samples each class was given.")
     confidence = _card(
-        charts.confidence_chart(answer), "Confidence", "The probability that the model gives its own answer."
+        charts.confidence_chart(answer),
+        "Confidence",
+        "The probability the model gives its answer: it ranks them, and is not the share that is right.",
     )
     return f'<h2>The predictions</h2>\n<div class="pair">{predicted}{confidence}</div>'
 
 
 def _examined(answer: Answer, examination: Examination) -> str:
-    return (
-        "<h2>Right and wrong</h2>\n<p class='faint'>True labels were kept from the server and from every model; they "
-        "only mark the answer here.</p>\n"
-        + _card(
-            charts.recall_chart(answer, examination), "Recall", "The share of each true class that was found."
-        )
-        + f'<div class="card">{confusion_table(answer.class_names, examination.confusion)}</div>'
-    )
+    recall = _card(charts.recall_chart(answer, examination), "Recall", "The share of each true class that was found.")
+    confusion = f'<div class="card">{confusion_table(answer.class_names, examination.confusion)}</div>'
+    return f"<h2>Right and wrong</h2>\n{_faint(_EXAMINED)}\n{recall}{confusion}"
 
 
 def _uncertain(samples: Sequence[Sample]) -> str:
@@ -134,10 +135,7 @@ def _uncertain(samples: Sequence[Sample]) -> str:
             for sample in samples
         ]
         shown = f'<div class="card">{_table(rows, head)}</div>'
-    return (
-        "<h2>Least certain</h2>\n<p class='faint'>The samples to look at first, were a person to check some. The rest "
-        "is in predictions.csv, and every class's probability in probabilities.npy.</p>\n" + shown
-    )
+    return f"<h2>Least certain</h2>\n{_faint(_UNCERTAIN)}\n{shown}"
 
 
 def _picture(sample: Sample) -> str:
@@ -165,15 +163,17 @@ def _without_secrets(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: "(not shown)"
-        if _SECRET.search(str(key)) and isinstance(inner, str) and inner
-        else _without_secrets(inner)
+        key: "(not shown)" if _SECRET.search(str(key)) and isinstance(inner, str) and inner else _without_secrets(inner)
         for key, inner in value.items()
     }
 
 
+def _faint(text: str) -> str:
+    return f'<p class="faint">{escape(text)}</p>'
+
+
 def _card(chart: str, title: str = "", note: str = "") -> str:
-    head = f"<h3>{escape(title)}</h3>\n<p class='faint'>{escape(note)}</p>" if title else ""
+    head = f"<h3>{escape(title)}</h3>\n{_faint(note)}" if title else ""
     return f'<div class="card">{head}{chart}</div>'
 
 
@@ -182,7 +182,5 @@ def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
     lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"] if head else []
     for first, *rest in rows:
         tag = "td" if head else "th"
-        lines.append(
-            f"<tr><{tag}>{escape(first)}</{tag}>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
-        )
+        lines.append(f"<tr><{tag}>{escape(first)}</{tag}>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>")
     return f"<table>{''.join(lines)}</table>"

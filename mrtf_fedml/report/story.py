@@ -16,8 +16,8 @@ def headline(facts: Facts) -> str:
             "not come to its end: there are no predictions yet."
         )
     sentence = (
-        f"{facts.algorithm} labelled {_count(len(facts.answer.ids), 'sample')} of {facts.dataset} it never saw "
-        f"a label of; {_how_right(facts, facts.answer)}."
+        f"{facts.algorithm} labelled {_count(len(facts.answer.ids), 'sample')} of {facts.dataset} it never "
+        f"saw a label of; {_how_right(facts, facts.answer)}."
     )
     return f"{sentence} {_how_it_ended(facts)}".strip()
 
@@ -30,9 +30,9 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
         plain = plain_average(facts)
         if plain is not None:
             shown.append((_two(plain), "accuracy of the plain average"))
-        shown.append((_two(facts.examination.macro_f1), "macro F1"))
-    if facts.answer is not None:
+    elif facts.answer is not None:
         shown.append((_two(float(facts.answer.confidences.mean())), "mean confidence"))
+    if facts.answer is not None:
         shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
     shown.append((str(len(facts.metrics)), "rounds"))
     seconds = sum(line["seconds_local"] + line["seconds_refine"] for line in facts.metrics)
@@ -69,14 +69,13 @@ def left_out(metrics: Sequence[dict[str, Any]]) -> str | None:
 def duration(seconds: float) -> str:
     """Seconds as a person says them.
 
-    >>> duration(4.26), duration(75), duration(7260)
-    ('4.3 s', '1 min 15 s', '2 h 1 min')
+    >>> duration(4.26), duration(75), duration(9000)
+    ('4.3 s', '1.2 min', '2.5 h')
     """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 _WORDS = {

@@ -24,13 +24,13 @@ h2 { margin: 3rem 0 .35rem; font-size: 1.15rem; font-weight: 600; }
 h3 { margin: 0 0 .3rem; font-size: .95rem; font-weight: 600; }
 p { margin: 0 0 .9rem; max-width: 46rem; }
 .faint { color: var(--faint); font-size: .92rem; }
-.warning { border-left: 3px solid var(--third); padding-left: .8rem; }
+.warning { border-left: 3px solid var(--third); padding-left: .8rem; margin-top: 1rem; }
 .tiles {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .75rem; margin: 1.6rem 0 0;
 }
 .tile, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }
 .tile { padding: .7rem .9rem; }
-.tile b { display: block; font-size: 1.4rem; font-weight: 600; line-height: 1.3; }
+.tile b { display: block; white-space: nowrap; font-size: 1.4rem; font-weight: 600; line-height: 1.3; }
 .tile span { color: var(--faint); font-size: .82rem; }
 .card { padding: 1rem; margin: .8rem 0 0; overflow-x: auto; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .8rem; }
@@ -47,7 +47,8 @@ td.number, th.number { text-align: right; }
 .confusion td.right { outline: 1px solid var(--rule); outline-offset: -1px; }
 .confusion th { white-space: nowrap; }
 .samples {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(8.6rem, 1fr)); gap: .75rem; margin-top: .8rem;
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(8.6rem, 1fr)); gap: .75rem;
+  margin-top: .8rem;
 }
 .sample { margin: 0; padding: .6rem; font-size: .84rem; line-height: 1.4; overflow-wrap: anywhere; }
 .sample img {

@@ -113,9 +113,7 @@ def test_smoothing_keeps_a_share_of_the_last_targets() -> None:
     bench, updates, state = scene()
     previous = torch.softmax(torch.arange(90.0).reshape(30, 3) % 7, dim=1)
     algorithm = MrTF(settings(target_smoothing=0.75))
-    after, _ = algorithm.finish_round(
-        replace(state, targets=previous), updates, algorithm.aggregate(updates), bench
-    )
+    after, _ = algorithm.finish_round(replace(state, targets=previous), updates, algorithm.aggregate(updates), bench)
     kept = 0.75 * (1 - 0.4 / math.log(CLASSES))
     assert plain.targets is not None
     torch.testing.assert_close(after.targets, (1 - kept) * plain.targets + kept * previous)
@@ -143,7 +141,9 @@ def test_feddf_is_avg_logit_whatever_the_preset_for_mrtf_says() -> None:
     assert equal(after.weights, after.answer), "FedDF sends the refined model back"
 
 
-def test_a_missing_loss_falls_back_to_half_of_log_c_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_loss_falls_back_to_half_of_log_c_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench, updates, state = scene()
     silent = [replace(update, loss=None) for update in updates]
     algorithm = MrTF(settings())

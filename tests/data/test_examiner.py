@@ -46,9 +46,7 @@ def test_a_report_agrees_with_scikit_learn(seed: int) -> None:
     assert report["accuracy"] == pytest.approx((truth == answers).mean())
     assert report["macro_f1"] == pytest.approx(f1_score(truth, answers, average="macro", zero_division=0))
     assert report["confusion"] == confusion_matrix(truth, answers, labels=range(5)).tolist()
-    assert list(report["recall"].values()) == pytest.approx(
-        recall_score(truth, answers, average=None).tolist()
-    )
+    assert list(report["recall"].values()) == pytest.approx(recall_score(truth, answers, average=None).tolist())
 
 
 def test_samples_without_a_label_are_not_marked() -> None:

@@ -40,9 +40,7 @@ def held_classes(parts: list[np.ndarray], labels: np.ndarray) -> list[list[int]]
 
 @pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_split_is_complete_disjoint_sorted_and_leaves_nobody_empty(
-    settings: DataSettings, seed: int
-) -> None:
+def test_every_split_is_complete_disjoint_sorted_and_leaves_nobody_empty(settings: DataSettings, seed: int) -> None:
     labels = some_labels(seed)
     parts = partition(labels, 20, 10, settings, seed)
     assert len(parts) == 20
@@ -137,26 +135,20 @@ def test_by_label_refuses_what_cannot_be() -> None:
         by_label(labels, 2, 3, 4, rng())
     with pytest.raises(UserError, match="classes_per_client is 4 but only 3 classes have training samples"):
         by_label(labels, 2, 10, 4, rng())
-    with pytest.raises(
-        UserError, match=r"class 0 has 4 training samples for the 5 clients .* lower train_args"
-    ):
+    with pytest.raises(UserError, match=r"class 0 has 4 training samples for the 5 clients .* lower train_args"):
         by_label(labels, 5, 3, 3, rng())
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
 def test_more_clients_than_samples(settings: DataSettings) -> None:
-    with pytest.raises(
-        UserError, match=r"client_num_in_total asks for 11 clients.* only 10 training samples; lower"
-    ):
+    with pytest.raises(UserError, match=r"client_num_in_total asks for 11 clients.* only 10 training samples; lower"):
         partition(np.arange(10), 11, 10, settings, 0)
 
 
 def test_more_than_the_floor_allows() -> None:
     labels = some_labels(0, samples=100)
     assert [len(part) for part in by_dirichlet(labels, 10, 10, 0.1, 10, rng())] == [10] * 10
-    with pytest.raises(
-        UserError, match=r"10 clients of at least 11 samples \(data_args.min_samples\) but .* 100"
-    ):
+    with pytest.raises(UserError, match=r"10 clients of at least 11 samples \(data_args.min_samples\) but .* 100"):
         by_dirichlet(labels, 10, 10, 0.1, 11, rng())
 
 
@@ -209,8 +201,7 @@ def test_dirichlet_leaves_absent_classes_aside() -> None:
 def test_topping_up_takes_from_the_largest_and_gives_no_more_than_the_floor(seed: int) -> None:
     labels = some_labels(seed, samples=300)
     before, after = (
-        np.array([len(part) for part in by_dirichlet(labels, 20, 10, 0.01, floor, rng(seed))])
-        for floor in (0, 13)
+        np.array([len(part) for part in by_dirichlet(labels, 20, 10, 0.01, floor, rng(seed))]) for floor in (0, 13)
     )
     needy, gave = before < 13, after < before
     assert needy.any()

@@ -134,9 +134,7 @@ def test_no_labels(source: Any) -> None:
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(11, 5), torch.full((11,), 0.5)])
-def test_labels_that_are_no_classes_are_not_scored(
-    labels: torch.Tensor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_labels_that_are_no_classes_are_not_scored(labels: torch.Tensor, caplog: pytest.LogCaptureFixture) -> None:
     assert read_server_set([(INPUTS, labels)]).labels is None
     assert "not one class a sample" in caplog.text
 

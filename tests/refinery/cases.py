@@ -42,9 +42,7 @@ class Case:
         return oracle.distillation_targets(*arrays, self.local_loss, {**PAPER_NUMBERS, **switches})
 
 
-def complete_case(
-    seed: int, dtype: torch.dtype = torch.float64, shape: tuple[int, ...] = (5, 11, 6, 4)
-) -> Case:
+def complete_case(seed: int, dtype: torch.dtype = torch.float64, shape: tuple[int, ...] = (5, 11, 6, 4)) -> Case:
     """A case that lacks nothing and in which every part has something to do; shape is (K, M, C, D)."""
     clients, samples, classes, width = shape
     rng = np.random.default_rng(seed)

@@ -123,9 +123,7 @@ def cosine_distances(features: ArrayLike, centres: ArrayLike) -> Array:
     return distances
 
 
-def reassigned_probabilities(
-    probabilities: ArrayLike, features: ArrayLike, temperature: float, steps: int
-) -> Array:
+def reassigned_probabilities(probabilities: ArrayLike, features: ArrayLike, temperature: float, steps: int) -> Array:
     """Eq. 11 and 12 in turn, `steps` times."""
     current = _array(probabilities)
     for _ in range(steps):
@@ -168,9 +166,7 @@ def distillation_targets(
 def distillation_loss(student_logits: ArrayLike, targets: ArrayLike) -> float:
     """Eq. 8: the mean over samples of - sum_c target_c log q_g(c)."""
     rows = zip(_array(student_logits), _array(targets), strict=True)
-    losses = [
-        -sum(t * (z - _log_sum_exp(row)) for t, z in zip(target, row, strict=True)) for row, target in rows
-    ]
+    losses = [-sum(t * (z - _log_sum_exp(row)) for t, z in zip(target, row, strict=True)) for row, target in rows]
     return sum(losses) / len(losses)
 
 

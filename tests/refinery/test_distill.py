@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from mrtf_fedml.randomness import forked
 from mrtf_fedml.refinery.distill import batches, distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
 
@@ -21,16 +22,14 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def linear(width: int, classes: int, seed: int = 0) -> nn.Linear:
     """f(x) = W x in float64, its weights drawn here so that no global state matters."""
-    layer = nn.Linear(width, classes, bias=False, dtype=torch.float64)
+    layer = nn.utils.skip_init(nn.Linear, width, classes, bias=False, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(torch.randn(classes, width, generator=generator(seed), dtype=torch.float64))
     return layer
 
 
 def soft_targets(samples: int, classes: int, seed: int = 1) -> torch.Tensor:
-    return torch.softmax(
-        2 * torch.randn(samples, classes, generator=generator(seed), dtype=torch.float64), -1
-    )
+    return torch.softmax(2 * torch.randn(samples, classes, generator=generator(seed), dtype=torch.float64), -1)
 
 
 def inputs_of(samples: int, width: int, seed: int = 2) -> torch.Tensor:
@@ -123,9 +122,7 @@ def test_distill_shows_every_sample_once_a_pass() -> None:
     # The student reads the sample's number off its input.
     inputs = torch.arange(7, dtype=torch.float64).unsqueeze(1).repeat(1, 2)
     student = Recorder(2, 3)
-    distill(
-        student, inputs, soft_targets(7, 3), MrTFSettings(refine_steps=6, refine_batch_size=2), generator()
-    )
+    distill(student, inputs, soft_targets(7, 3), MrTFSettings(refine_steps=6, refine_batch_size=2), generator())
     training = [shown for shown, mode in zip(student.shown, student.modes, strict=True) if mode]
     assert [len(shown) for shown in training] == [2, 2, 3, 2, 2, 3]
     for start in (0, 3):
@@ -158,10 +155,10 @@ def test_mini_batches_pair_each_input_with_its_target() -> None:
     # its minimum, the targets' entropy.
     inputs, targets = torch.eye(9, dtype=torch.float64), soft_targets(9, 3)
     student = linear(9, 3)
-    settings = MrTFSettings(refine_steps=1500, refine_lr=0.03, refine_batch_size=4)
+    settings = MrTFSettings(refine_steps=240, refine_lr=0.1, refine_batch_size=4)
     distill(student, inputs, targets, settings, generator())
     least = float(oracle.entropy(targets[None]).mean())
-    assert loss_of(student, inputs, targets) == pytest.approx(least, abs=1e-4)
+    assert loss_of(student, inputs, targets) == pytest.approx(least, abs=1e-3)
 
 
 def test_student_learns_separable_data() -> None:
@@ -186,17 +183,31 @@ def test_inputs_may_be_tokens() -> None:
     assert loss_of(student, inputs, targets) < before
 
 
-def trained_weights(seed: int) -> torch.Tensor:
-    student = nn.Sequential(linear(4, 6), nn.Dropout(0.5), linear(6, 3))
+def trained_weights(seed: int, dropout: float) -> torch.Tensor:
+    between = nn.Dropout(dropout) if dropout else nn.Tanh()
+    student = nn.Sequential(linear(4, 6), between, linear(6, 3))
     settings = MrTFSettings(refine_steps=12, refine_lr=0.01, refine_batch_size=5)
     distill(student, inputs_of(17, 4), soft_targets(17, 3), settings, generator(seed))
     return torch.cat([parameter.detach().flatten() for parameter in student.parameters()])
 
 
-def test_the_generator_decides_all_even_what_dropout_draws() -> None:
-    once = trained_weights(3)
+def test_the_generator_decides_the_refined_weights() -> None:
+    once = trained_weights(3, dropout=0.0)
     torch.rand(5)  # whoever draws from the global state must not matter
     state = torch.get_rng_state()
-    assert torch.equal(trained_weights(3), once)
+    assert torch.equal(trained_weights(3, dropout=0.0), once)
     assert torch.equal(torch.get_rng_state(), state)
-    assert not torch.equal(trained_weights(4), once)
+    assert not torch.equal(trained_weights(4, dropout=0.0), once)
+
+
+def test_what_dropout_draws_is_decided_by_the_callers_fork() -> None:
+    def forked_weights(*names: str) -> torch.Tensor:
+        with forked(0, *names):
+            return trained_weights(3, dropout=0.5)
+
+    once = forked_weights("one")
+    torch.rand(5)
+    state = torch.get_rng_state()
+    assert torch.equal(forked_weights("one"), once)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(forked_weights("other"), once)

@@ -19,9 +19,7 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 
 def targets_of(case: Case, **switches: Any) -> Any:
     settings = MrTFSettings(**switches)
-    return distillation_targets(
-        case.local_logits, case.global_logits, case.features, case.local_loss, settings
-    )
+    return distillation_targets(case.local_logits, case.global_logits, case.features, case.local_loss, settings)
 
 
 def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-6) -> None:

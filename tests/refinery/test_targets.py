@@ -34,9 +34,7 @@ def tensor(values: object) -> torch.Tensor:
 
 def targets_of(case: Case, **switches: Any) -> Any:
     settings = MrTFSettings(**switches)
-    return distillation_targets(
-        case.local_logits, case.global_logits, case.features, case.local_loss, settings
-    )
+    return distillation_targets(case.local_logits, case.global_logits, case.features, case.local_loss, settings)
 
 
 def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10) -> None:
@@ -74,9 +72,7 @@ def test_entropy_weights_by_hand_from_the_logits() -> None:
     logits = tensor([[[1.0, -1.0]], [[3.0, 3.0]]])
     weighted = distillation_targets(logits, None, None, 0.0, MrTFSettings(temperature=400))
     close(weighted.probabilities, [[5 / 6, 1 / 6]])
-    plain = distillation_targets(
-        logits, None, None, 0.0, MrTFSettings(temperature=400, entropy_weights=False)
-    )
+    plain = distillation_targets(logits, None, None, 0.0, MrTFSettings(temperature=400, entropy_weights=False))
     close(plain.probabilities, [[3 / 4, 1 / 4]])
 
 
@@ -149,9 +145,7 @@ def test_the_five_bars_of_the_ablation() -> None:
     # PA, the bar before them: parameter averaging alone; the student stays what it was, whatever the targets.
     student = torch.nn.Linear(features.shape[1], logits.shape[2], dtype=torch.float64)
     before = [parameter.detach().clone() for parameter in student.parameters()]
-    distill(
-        student, case.features, results[-1], MrTFSettings(refine_steps=0), torch.Generator().manual_seed(0)
-    )
+    distill(student, case.features, results[-1], MrTFSettings(refine_steps=0), torch.Generator().manual_seed(0))
     for parameter, old in zip(student.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
 

@@ -42,9 +42,7 @@ def test_sensitivity_of_the_targets_is_equation_5(teacher: str, seed: int) -> No
             for k in range(CLIENTS):
                 factor = averaged[m] if teacher == "AL" else oracle.softmax(plain[k, m])
                 bracket = np.outer(np.eye(CLASSES)[c] - factor, inputs[m])
-                np.testing.assert_allclose(
-                    gradient[k].numpy(), weights[k] * factor[c] * bracket, rtol=0, atol=1e-12
-                )
+                np.testing.assert_allclose(gradient[k].numpy(), weights[k] * factor[c] * bracket, rtol=0, atol=1e-12)
 
 
 def test_sensitivity_to_the_weights_grows_with_the_logits_under_avg_logit_alone() -> None:

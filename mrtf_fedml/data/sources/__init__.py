@@ -41,7 +41,5 @@ def load_source(settings: DataSettings) -> Source:
     counts = np.bincount(source.y_train, minlength=source.class_num)
     absent = [source.class_names[index] for index in np.flatnonzero(counts == 0)]
     if absent:
-        logger.warning(
-            "%s: no training sample of class %s; no client can learn it", source.name, listed(absent)
-        )
+        logger.warning("%s: no training sample of class %s; no client can learn it", source.name, listed(absent))
     return source

@@ -56,9 +56,7 @@ def checked_source(
 
 def _check_inputs(origin: str, key: str, array: Array) -> None:
     if array.dtype.kind not in "uifb":
-        raise UserError(
-            f"{origin}: {key} holds {array.dtype} instead of numbers; give uint8 images or float features"
-        )
+        raise UserError(f"{origin}: {key} holds {array.dtype} instead of numbers; give uint8 images or float features")
     if array.size == 0:
         raise UserError(f"{origin}: {key} is empty (shape {array.shape}); give at least one sample")
     if array.ndim < 2:
@@ -115,9 +113,7 @@ def _labels(origin: str, key: str, array: Array, samples: int, otherwise: str = 
     if array.min() < 0:
         raise UserError(f"{origin}: {key} holds the negative class {int(array.min())}; {remedy}")
     if array.max() >= CLASS_LIMIT:
-        raise UserError(
-            f"{origin}: {key} holds the class {int(array.max())}, too large for a class number; {remedy}"
-        )
+        raise UserError(f"{origin}: {key} holds the class {int(array.max())}, too large for a class number; {remedy}")
     return array.astype(np.int64)
 
 
@@ -125,8 +121,7 @@ def _class_names(origin: str, given: Sequence[Any] | Array | None, least: int) -
     names = _texts(origin, "class_names", range(max(least, 1)) if given is None else given)
     if len(names) < least:
         raise UserError(
-            f"{origin}: class_names has {len(names)} names but y_train holds class {least - 1}; name every "
-            "class"
+            f"{origin}: class_names has {len(names)} names but y_train holds class {least - 1}; name every class"
         )
     if len(names) < 2:
         raise UserError(f"{origin}: y_train holds the single class 0; a classifier needs at least two")
@@ -139,9 +134,7 @@ def _class_names(origin: str, given: Sequence[Any] | Array | None, least: int) -
 def _texts(origin: str, key: str, given: Sequence[Any] | Array) -> list[str]:
     array = np.asarray(given)
     if array.ndim != 1 or array.dtype.kind not in "USiu":
-        raise UserError(
-            f"{origin}: {key} must be a plain row of texts, not {array.dtype} of shape {array.shape}"
-        )
+        raise UserError(f"{origin}: {key} must be a plain row of texts, not {array.dtype} of shape {array.shape}")
     if array.dtype.kind == "S":
         return [text.decode("utf-8", errors="replace") for text in array.tolist()]
     return [str(text) for text in array.tolist()]

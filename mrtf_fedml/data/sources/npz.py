@@ -29,9 +29,7 @@ def load_npz(settings: DataSettings) -> Source:
     Nothing is unpickled: an array of Python objects is refused.
     """
     if settings.data_file is None:
-        raise UserError(
-            "data_args.dataset is npz but data_args.data_file is not given; name the .npz file there"
-        )
+        raise UserError("data_args.dataset is npz but data_args.data_file is not given; name the .npz file there")
     path = Path(settings.data_file).expanduser()
     arrays = _read(path)
     source = checked_source(path.stem, f"data file {str(path)!r}", **arrays)

@@ -78,9 +78,7 @@ def test_ids_as_bytes_and_numbers(tmp_path: Path) -> None:
     assert load(saved(tmp_path, ids=np.array([10, 20, 30]))).ids == ["10", "20", "30"]
 
 
-def test_rows_of_bytes_are_taken_as_numbers_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_of_bytes_are_taken_as_numbers_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = saved(tmp_path, x_train=np.zeros((6, 16), np.uint8), x_test=np.zeros((3, 16), np.uint8))
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
         load(file)
@@ -176,9 +174,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"x_train,y_train\n1,2\n", b"\x80\x04N.", b"PK\x03\x04 and nothing more"]
-)
+@pytest.mark.parametrize("content", [b"", b"x_train,y_train\n1,2\n", b"\x80\x04N.", b"PK\x03\x04 and nothing more"])
 def test_what_is_no_npz(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "other.npz"
     file.write_bytes(content)

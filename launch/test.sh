@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Every check of the project, in an environment of its own: lint, format, types, tests.
+#
+#   bash launch/test.sh [--all] [arguments of pytest]
+#
+# Without --all the tests that take minutes are left out.
+set -euo pipefail
+# shellcheck source=launch/environment.sh
+source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/environment.sh"
+
+selection=(-m "not slow")
+if [[ ${1:-} == --all ]]; then
+  selection=()
+  shift
+fi
+
+install_extras test,mpi
+
+# FedML reads and writes ~/.fedml: the tests neither see nor change the user's.
+HOME=$(mktemp -d)
+export HOME
+trap 'rm -rf -- "$HOME"' EXIT
+# Runs under test share the machine's cores; more threads than cores make all of them slow.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MKL_NUM_THREADS=${MKL_NUM_THREADS:-2}
+
+step() {
+  local name=$1 status=0
+  shift
+  echo "== $name"
+  "$@" || status=$?
+  if ((status != 0)); then
+    echo "== $name failed (exit status $status)" >&2
+    exit "$status"
+  fi
+}
+
+cd -- "$ROOT"
+step "ruff check" ruff check .
+step "ruff format" ruff format --check .
+step "mypy" mypy
+step "pytest" python -m pytest ${selection[@]+"${selection[@]}"} "$@"

@@ -1,0 +1,59 @@
+"""`mrtf example`: the packaged configurations, for those who have the installed package and no clone."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_SUFFIX = ".yaml"
+
+
+def list_examples() -> list[str]:
+    """The names of the packaged configurations, sorted.
+
+    >>> "quickstart" in list_examples()
+    True
+    """
+    return sorted(_examples())
+
+
+def write_example(name: str, target: Path | None, force: bool = False) -> Path:
+    """Write the packaged configuration `name`, with or without `.yaml`, and return where.
+
+    Args:
+        name: one of `list_examples()`.
+        target: the file to write; None is `NAME.yaml` in the current folder. A folder gets `NAME.yaml` in it.
+        force: overwrite a file that exists.
+    """
+    examples = _examples()
+    name = name.removesuffix(_SUFFIX)
+    if name not in examples:
+        raise UserError(f"there is no example {name!r}; {nearest(name, list(examples))}")
+    target = Path() if target is None else target
+    if target.is_dir():
+        target = target / (name + _SUFFIX)
+    if target.exists() and not force:
+        raise UserError(f"{str(target)!r} exists; name another file with -o, or overwrite it with --force")
+    try:
+        target.write_bytes(examples[name].read_bytes())
+    except OSError as error:
+        raise UserError(f"{str(target)!r} cannot be written ({error.strerror}); name another with -o") from None
+    return target
+
+
+def _examples() -> dict[str, Traversable]:
+    return {file.name.removesuffix(_SUFFIX): file for file in _folder().iterdir() if file.name.endswith(_SUFFIX)}
+
+
+def _folder() -> Traversable:
+    try:
+        return files("mrtf_fedml.example_configs")
+    except ModuleNotFoundError:
+        # In a clone, installed editable or not at all, the folder still has the name that it has there.
+        return Path(__file__).parents[2] / "fedml_configs"

@@ -1,0 +1,70 @@
+"""With tracking off nothing is asked of the network; with it on, FedML is let through."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fedml.core.mlops import MLOpsConfigs
+
+from mrtf_fedml.cli import main
+from mrtf_fedml.fedml_bridge.offline import offline, wants_platform
+from mrtf_fedml.fedml_bridge.tracking import trackers
+from tests.conftest import small_config, write_yaml
+
+
+def test_a_whole_run_opens_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def refuse(*address: Any, **_: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    config = small_config(run_dir=str(tmp_path / "run"), comm_round=1)
+    assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", config))]) == 0
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({}, False),
+        ({"enable_tracking": False, "using_mlops": False}, False),
+        ({"enable_tracking": True}, True),
+        ({"using_mlops": "true"}, True),
+    ],
+)
+def test_the_platform_is_wanted_where_the_user_says_so(keys: dict[str, Any], wanted: bool) -> None:
+    args = SimpleNamespace(**keys)
+    assert wants_platform(args) is wanted
+    online = MLOpsConfigs.fetch_all_configs
+    with offline(args):
+        assert (MLOpsConfigs.fetch_all_configs is online) is wanted
+    assert MLOpsConfigs.fetch_all_configs is online
+
+
+def test_fedml_is_given_back_even_after_an_error() -> None:
+    online = MLOpsConfigs.fetch_all_configs
+    with pytest.raises(RuntimeError), offline(SimpleNamespace()):
+        raise RuntimeError
+    assert MLOpsConfigs.fetch_all_configs is online
+
+
+def test_weights_and_biases_gets_the_numbers_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real wandb, in its offline mode, which writes its run to a folder instead of the network."""
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(project="mrtf") as run:
+        (watch,) = trackers(SimpleNamespace(enable_wandb=True))
+        watch({"round": 0, "clients": [1, 2], "acc": 0.5, "acc_refined": None})
+        assert run.summary["acc"] == 0.5
+        assert "clients" not in run.summary.keys()  # noqa: SIM118  (wandb's summary is no mapping)

@@ -1,0 +1,137 @@
+"""`register()`: our words run, FedML's algorithms stay FedML's, and all can be undone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fedml
+import pytest
+import torch
+from fedml.runner import FedMLRunner
+
+import mrtf_fedml
+from mrtf_fedml.data import load
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.fedml_bridge.arguments import arguments_from
+from mrtf_fedml.fedml_bridge.offline import initialise
+from mrtf_fedml.models import create_model
+from tests.conftest import small_config, small_settings, write_yaml
+
+PLAIN_INIT = FedMLRunner.__init__
+
+
+@pytest.fixture(autouse=True)
+def _unregistered() -> Iterator[None]:
+    yield
+    mrtf_fedml.unregister()
+
+
+def project(folder: Path, **changes: Any) -> tuple[Any, Any, Any, Any]:
+    """What a FedML project holds when it calls FedMLRunner."""
+    config = small_config(run_dir=str(folder / "run"), frequency_of_the_test=1, **changes)
+    args = initialise(arguments_from(write_yaml(folder / "fedml_config.yaml", config)))
+    settings = small_settings(**changes)
+    dataset = load(settings)
+    model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
+    return args, fedml.device.get_device(args), dataset, model
+
+
+def as_foreign_tuple(dataset: Any) -> list[Any]:
+    """FedML's own eight: DataLoaders with labels, as a project that knows nothing of us has them."""
+    shard = dataset[5][0]
+    labels = torch.arange(len(dataset.server_inputs)) % dataset.class_num
+    tests = torch.utils.data.TensorDataset(dataset.server_inputs, labels)
+    loaders = {
+        client: torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(part.inputs[part.indices], part.labels),
+            batch_size=16,
+            shuffle=True,
+        )
+        for client, part in dataset[5].items()
+    }
+    test_global = torch.utils.data.DataLoader(tests, batch_size=50, shuffle=True)
+    assert shard.samples == dataset[4][0]
+    return [
+        dataset[0],
+        len(tests),
+        None,
+        test_global,
+        dataset[4],
+        loaders,
+        dict.fromkeys(loaders),
+        dataset[7],
+    ]
+
+
+def test_one_word_in_the_yaml_runs_mrtf_on_a_projects_own_loaders(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    mrtf_fedml.register()
+    FedMLRunner(args, device, as_foreign_tuple(dataset), model).run()
+    run_dir = Path(args.mrtf_run_dir)
+    assert run_dir == tmp_path / "run"
+    assert (run_dir / "predictions.csv").read_text().count("\n") == 600
+    from safetensors.torch import load_file
+
+    final = load_file(run_dir / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[key], final[key]) for key in final)
+    assert any(not torch.equal(before[key], final[key]) for key in final)
+
+
+def test_a_pair_of_ours_wins_over_the_word_in_the_yaml(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
+    mrtf_fedml.register()
+    trainer, aggregator = mrtf_fedml.MrTFTrainer(model, args), mrtf_fedml.MrTFAggregator(model, args)
+    FedMLRunner(args, device, dataset, model, trainer, aggregator).run()
+    assert '"acc_refined": null' not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def test_a_users_own_trainer_is_kept_and_met_with_the_fallback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
+
+    args, device, dataset, model = project(tmp_path, weight_decay=0.0)
+    mrtf_fedml.register()
+    with caplog.at_level(logging.WARNING):
+        FedMLRunner(args, device, dataset, model, ModelTrainerCLS(model, args)).run()
+    assert '"local_loss": null' in (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert caplog.text.count("no client reports its training loss") == 1
+
+
+def test_a_users_own_aggregator_with_our_word_is_refused(tmp_path: Path) -> None:
+    from fedml.ml.aggregator.default_aggregator import DefaultServerAggregator
+
+    args, device, dataset, model = project(tmp_path)
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match="DefaultServerAggregator"):
+        FedMLRunner(args, device, dataset, model, None, DefaultServerAggregator(model, args))
+
+
+def test_registering_twice_and_back_leaves_fedml_as_it_was() -> None:
+    mrtf_fedml.register()
+    hooked = FedMLRunner.__init__
+    mrtf_fedml.register()
+    assert FedMLRunner.__init__ is hooked is not PLAIN_INIT
+    mrtf_fedml.unregister()
+    assert FedMLRunner.__init__ is PLAIN_INIT
+    mrtf_fedml.unregister()
+    assert FedMLRunner.__init__ is PLAIN_INIT
+
+
+def test_fedmls_own_fedavg_gives_the_same_bits_with_and_without_us(tmp_path: Path) -> None:
+    def weights() -> dict[str, torch.Tensor]:
+        args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
+        args.enable_wandb = False
+        runner = FedMLRunner(args, device, list(dataset), model)
+        assert type(runner.runner).__name__ == "SimulatorSingleProcess"
+        runner.run()
+        return {key: value.clone() for key, value in model.state_dict().items()}
+
+    without = weights()
+    mrtf_fedml.register()
+    with_us = weights()
+    assert all(torch.equal(without[key], with_us[key]) for key in without)

@@ -1,0 +1,87 @@
+"""The rules of the house, read from the source: who imports whom, and how large a file may grow."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "mrtf_fedml"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+#: Beside the standard library: what each room may import. Leaves of the package come first.
+LEAVES = {"errors", "settings", "randomness", "version"}
+ROOMS = {
+    "refinery": {"settings"},
+    "models": LEAVES,
+    "data": LEAVES,
+    "algorithms": LEAVES | {"refinery", "models"},
+    "fedml_bridge": LEAVES
+    | {"refinery", "models", "algorithms", "data", "run_store", "recorder", "report", "progress"}
+    | {"configuration", "sampling"},
+}
+
+
+def imports(file: Path) -> set[str]:
+    """Absolute names of all that a file imports, wherever in it."""
+    package = file.relative_to(ROOT).with_suffix("").parts[:-1]
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) - node.level + 1]] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_the_design_allows(room: str) -> None:
+    for file in sorted((PACKAGE / room).rglob("*.py")):
+        for name in imports(file):
+            if name.startswith("mrtf_fedml."):
+                neighbour = name.split(".")[1]
+                assert neighbour == room or neighbour in ROOMS[room], f"{file.name} imports {name}"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_only_the_bridge_knows_fedml(file: Path) -> None:
+    if "fedml_bridge" not in file.parts:
+        assert not [name for name in imports(file) if name.split(".")[0] == "fedml"]
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_file_grows_past_one_reason_to_exist(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 250
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, mrtf_fedml, mrtf_fedml.cli; mrtf_fedml.cli._parser().format_help();"
+        "print([m for m in ('torch', 'fedml', 'numpy', 'pydantic', 'matplotlib') if m in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_mathematics_and_data_load_without_fedml() -> None:
+    code = (
+        "import sys, mrtf_fedml.refinery, mrtf_fedml.algorithms, mrtf_fedml.data, mrtf_fedml.run_store;"
+        "print('fedml' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
+
+
+def test_every_package_is_installed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    listed = set(setup["options"]["packages"].split()) - {"mrtf_fedml.example_configs"}
+    there = {".".join(file.parent.relative_to(ROOT).parts) for file in PACKAGE.rglob("__init__.py")}
+    assert listed == there
