@@ -17,9 +17,9 @@ fi
 install_extras test,mpi
 
 # FedML reads and writes ~/.fedml: the tests neither see nor change the user's.
-HOME=$(mktemp -d)
-export HOME
-trap 'rm -rf -- "$HOME"' EXIT
+private_home=$(mktemp -d)
+trap 'rm -rf -- "$private_home"' EXIT
+export HOME=$private_home
 # Runs under test share the machine's cores; more threads than cores make all of them slow.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MKL_NUM_THREADS=${MKL_NUM_THREADS:-2}
 
@@ -35,7 +35,7 @@ step() {
 }
 
 cd -- "$ROOT"
-step "ruff check" ruff check .
-step "ruff format" ruff format --check .
-step "mypy" mypy
+step "ruff check" python -m ruff check .
+step "ruff format" python -m ruff format --check .
+step "mypy" python -m mypy
 step "pytest" python -m pytest ${selection[@]+"${selection[@]}"} "$@"
