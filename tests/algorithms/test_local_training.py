@@ -49,7 +49,7 @@ def test_sgd_with_momentum_decay_and_clipping_is_the_written_out_rule() -> None:
             for key, gradient in gradients.items():
                 velocity[key] = 0.9 * velocity[key] + gradient * scale + 0.01 * theta[key]
                 theta[key] = theta[key] - 0.1 * velocity[key]
-            total += float(batch_loss) * len(y)
+            total += batch_loss.item() * len(y)
             samples += len(y)
     for key, value in theta.items():
         torch.testing.assert_close(weights[key], value, atol=1e-6, rtol=1e-5)
