@@ -144,6 +144,11 @@ def build_model(
         with forked(seed, "initial weights"):
             model = _another(name, shape, classes, characters)
     if example is not None:
+        if vocabulary is None and _reads_text(name):
+            raise UserError(
+                f"model_args.model {name!r} wants characters as indices, whole numbers from 0 on, but the data hold "
+                f"others; use `model: mlp`, which takes any numbers"
+            )
         check_fit(model, example[:2], classes, f"model_args.model {name!r}")
     return model
 
@@ -159,8 +164,13 @@ def keep_classes(model: Any, dataset: Any) -> None:
         keep_first_classes(model, dataset[7], f"FedML's {type(model).__name__}")
 
 
+def _reads_text(name: str) -> bool:
+    entry = None if name in MODELS else ZOO.get(name.removeprefix(FEDML))
+    return name == "charlstm" or (entry is not None and entry.wants == "text")
+
+
 def _another(name: str, shape: tuple[int, ...], classes: int, vocabulary: int) -> nn.Module:
-    zoo_name = name[len(FEDML) :] if name.startswith(FEDML) else name
+    zoo_name = name.removeprefix(FEDML)
     if zoo_name in ZOO:
         return _zoo_model(zoo_name, shape, classes, vocabulary)
     if name.startswith(TORCHVISION):
