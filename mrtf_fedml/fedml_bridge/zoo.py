@@ -27,7 +27,7 @@ from ..models.adapters import (
     keep_first_classes,
     keeps_first_classes,
 )
-from ..models.fitness import check_fit
+from ..models.fitness import check_fit, complete
 from ..models.image_shape import image_shape
 from ..models.torchvision_model import PREFIX as TORCHVISION
 from ..models.torchvision_model import torchvision_model
@@ -138,18 +138,21 @@ def build_model(
             f"to {vocabulary}"
         )
     characters = settings.vocabulary or max(classes, vocabulary or 0)
+    told = f"model_args.model {name!r}"
     if name in MODELS:
         model = create_model(replace(settings, vocabulary=characters), shape, classes, seed)
     else:
         with forked(seed, "initial weights"):
             model = _another(name, shape, classes, characters)
+            if example is not None:
+                complete(model, example[:2], told)
     if example is not None:
         if vocabulary is None and _reads_text(name):
             raise UserError(
-                f"model_args.model {name!r} wants characters as indices, whole numbers from 0 on, but the data hold "
+                f"{told} wants characters as indices, whole numbers from 0 on, but the data hold "
                 f"others; use `model: mlp`, which takes any numbers"
             )
-        check_fit(model, example[:2], classes, f"model_args.model {name!r}")
+        check_fit(model, example[:2], classes, told)
     return model
 
 

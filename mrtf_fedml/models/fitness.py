@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..errors import UserError
+from .evaluation import device_of, evaluating
 from .positions import check_logits
 from .trace import trace
+
+
+def complete(model: nn.Module, example: Tensor, name: str) -> None:
+    """Let lazy layers (`nn.LazyLinear`) see an example, from which they learn their sizes; others need nothing.
+
+    Their initial weights are drawn from the global random state, which is the caller's to fork.
+    """
+    if any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers())):
+        # Not in inference mode: weights made there could not be trained.
+        with _in_one_sentence(name, example), evaluating(model), torch.no_grad():
+            model(example.to(device_of(model), copy=True))
 
 
 def check_fit(model: nn.Module, example: Tensor, classes: int | None, name: str) -> Tensor:
@@ -21,17 +38,8 @@ def check_fit(model: nn.Module, example: Tensor, classes: int | None, name: str)
         classes: C; None takes what the model gives.
         name: what the model is called in messages.
     """
-    shape = " x ".join(str(size) for size in example.shape[1:]) or "a single number"
-    try:
+    with _in_one_sentence(name, example):
         _, output = trace(model, example)
-    except UserError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise UserError(
-            f"{name} cannot take samples of shape {shape} ({type(error).__name__}: {reason}); use a model for such "
-            f"samples or bring the data into the shape it wants"
-        ) from error
     logits = check_logits(output, len(example))
     if classes is not None and logits.shape[1] != classes:
         raise UserError(
@@ -44,3 +52,19 @@ def check_fit(model: nn.Module, example: Tensor, classes: int | None, name: str)
             f"weights and the scale of the data"
         )
     return logits
+
+
+@contextmanager
+def _in_one_sentence(name: str, example: Tensor) -> Iterator[None]:
+    """Whatever a model says of inputs that it cannot take, told with its name and their shape."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        shape = " x ".join(str(size) for size in example.shape[1:]) or "a single number"
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise UserError(
+            f"{name} cannot take samples of shape {shape} ({type(error).__name__}: {reason}); use a model for such "
+            f"samples or bring the data into the shape it wants"
+        ) from error

@@ -168,7 +168,7 @@ def test_a_users_own_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "class Net(nn.Sequential):\n"
         "    def __init__(self, in_features, num_classes, wrong=0):\n"
         "        last = nn.Linear(6, num_classes + wrong)\n"
-        "        super().__init__(nn.Flatten(), nn.Linear(in_features, 6), nn.ReLU(), last)\n"
+        "        super().__init__(nn.Flatten(), nn.LazyLinear(6), nn.ReLU(), last)\n"
         "def too_wide(in_features, num_classes):\n"
         "    return Net(in_features, num_classes, wrong=1)\n"
     )

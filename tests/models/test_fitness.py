@@ -4,7 +4,7 @@ from torch import nn
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import LeNet
-from mrtf_fedml.models.fitness import check_fit
+from mrtf_fedml.models.fitness import check_fit, complete
 from mrtf_fedml.models.weights import snapshot
 
 
@@ -56,3 +56,19 @@ def test_logits_that_are_not_finite():
 def test_what_is_no_tensor():
     with pytest.raises(UserError, match="returned a tuple"):
         check_fit(nn.LSTM(4, 3, batch_first=True), torch.zeros(2, 5, 4), 3, "Net")
+
+
+def test_lazy_layers_learn_their_sizes_and_can_be_trained():
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.Linear(5, 3)).train()
+    complete(model, torch.randn(2, 2, 3), "Net")
+    assert model[1].in_features == 6
+    assert model[2].num_batches_tracked == 0
+    assert model.training
+    check_fit(model, torch.randn(2, 2, 3), 3, "Net")
+    model(torch.randn(4, 2, 3)).sum().backward()
+    assert model[1].weight.grad is not None
+
+
+def test_lazy_layers_that_cannot_take_the_samples():
+    with pytest.raises(UserError, match="Net cannot take samples of shape 4"):
+        complete(nn.LazyConv2d(3, 3), torch.zeros(2, 4), "Net")
