@@ -32,10 +32,7 @@ class VGG8(nn.Module):
         channels, height, width = image_shape("vgg8", input_shape, smallest_side=8)
         layers: list[nn.Module] = []
         for maps in _WIDTHS:
-            convolution = nn.Conv2d(channels, maps, kernel_size=3, padding=1)
-            # PyTorch's default shrinks the signal from layer to layer; without normalisation eight layers feel it.
-            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-            layers += [convolution, nn.ReLU()]
+            layers += [nn.Conv2d(channels, maps, kernel_size=3, padding=1), nn.ReLU()]
             if min(height, width) >= 2:
                 layers.append(nn.MaxPool2d(2))
                 height, width = height // 2, width // 2
@@ -48,6 +45,10 @@ class VGG8(nn.Module):
             nn.ReLU(),
             nn.Linear(_HIDDEN, classes),
         )
+        for module in [*self.convolutions, *self.head[:-1]]:
+            # PyTorch's default shrinks the signal from layer to layer; eight layers without normalisation feel it.
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [N, C] of inputs [N, channels, height, width]."""
