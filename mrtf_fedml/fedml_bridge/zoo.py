@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from fedml.model.cv import cnn, efficientnet, mobilenet, mobilenet_v3, resnet, resnet_cifar, resnet_gn, vgg
@@ -162,9 +163,9 @@ def keep_classes(model: Any, dataset: Any) -> None:
     FedML's `fedml.model.create` makes several of its models with a fixed number of outputs, whatever the data.
     """
     from_zoo = isinstance(model, nn.Module) and type(model).__module__.startswith("fedml.model.")
-    is_eight = isinstance(dataset, list | tuple) and len(dataset) == 8 and isinstance(dataset[7], int)
+    is_eight = isinstance(dataset, list | tuple) and len(dataset) == 8 and isinstance(dataset[7], Integral)
     if from_zoo and is_eight and not keeps_first_classes(model):
-        keep_first_classes(model, dataset[7], f"FedML's {type(model).__name__}")
+        keep_first_classes(model, int(dataset[7]), f"FedML's {type(model).__name__}")
 
 
 def _reads_text(name: str) -> bool:
