@@ -131,6 +131,7 @@ class ModelSettings:
     feature_layer: str | None = None
     #: Width of MLPNet's last hidden layer.
     feature_size: Count = 128
+    vocabulary: Count | None = None  #: How many different characters a text model reads; by default, the data's.
 
 
 @dataclass(frozen=True, config=_VALIDATED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("OMP_NUM_THREADS", raising=False)
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _log_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by the command line keeps our log to itself, for the rest of the process."""
+    monkeypatch.setattr(logging.getLogger("mrtf_fedml"), "propagate", True)
 
 
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:

@@ -56,12 +56,15 @@ class ServerBench:
         inputs: x of the server, [M, ...], on the model's device.
         tap: reads h(x) from the model.
         classes: C.
+        positions: T, where the model answers at each of T positions of a sample; every position is then a row, and
+            M counts rows.
     """
 
     model: nn.Module
     inputs: Tensor
     tap: FeatureTap
     classes: int
+    positions: int | None = None
 
     def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""

@@ -12,12 +12,13 @@ from fedml.runner import FedMLRunner
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..configuration import Config
 from ..data import TransductiveDataset
-from ..models import create_model
+from ..models.text_shape import vocabulary_of
 from ..settings import RunSettings
 from .arguments import arguments_from
 from .devices import set_threads
 from .offline import initialise
 from .registry import OUR_WORDS, register
+from .zoo import build_model
 
 
 def launch(
@@ -45,7 +46,14 @@ def launch(
         args.mrtf_resume = resume
         args = initialise(args, verbose)
         device = fedml.device.get_device(args)
-        model = create_model(settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed)
+        model = build_model(
+            settings.model,
+            dataset.input_shape,
+            dataset.class_num,
+            settings.common.random_seed,
+            example=dataset.server_inputs,
+            vocabulary=vocabulary_of(dataset.server_inputs, getattr(dataset[2], "inputs", None)),
+        )
         register()
         FedMLRunner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir)

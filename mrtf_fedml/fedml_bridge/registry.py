@@ -17,6 +17,7 @@ from .client_side import AlgorithmTrainer
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator
 from .single_process import SingleProcess
+from .zoo import keep_classes
 
 #: Words that mean ours without a prefix; FedAvg stays FedML's own.
 OUR_WORDS = ("MrTF", "FedDF")
@@ -66,6 +67,7 @@ def _is_ours(args: Any, server_aggregator: Any) -> bool:
 
 
 def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any) -> Any:
+    keep_classes(model, dataset)
     if server_aggregator is None:
         trainer_class, aggregator_class = PAIRS[algorithm_named(args.federated_optimizer).name]
         server_aggregator = aggregator_class(model, args)

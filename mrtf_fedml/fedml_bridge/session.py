@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from ..data import TransductiveDataset, from_fedml
+from ..data import Examiner, TransductiveDataset, from_fedml
 from ..errors import UserError
+from ..models.positions import ids_of_rows
 from ..progress import Progress
 from ..recorder import Recorder
 from ..report import write_report
@@ -28,6 +29,8 @@ class Session:
         self.aggregator = aggregator
         self.dataset: TransductiveDataset = from_fedml(dataset)
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
+        ids = ids_of_rows(self.dataset.ids, aggregator.bench.positions)
+        self.examiner = _examiner_of(self.dataset, len(ids))
         self.store = self._open_store()
         args.mrtf_run_dir = str(self.store.path)
         self.progress = Progress(self.rounds, aggregator.state.round, getattr(args, "mrtf_quiet", False))
@@ -35,8 +38,8 @@ class Session:
             self.store,
             aggregator.settings,
             aggregator.algorithm,
-            self.dataset.examiner,
-            self.dataset.ids,
+            self.examiner,
+            ids,
             self.dataset.class_names,
             watchers=[self.progress.show, *trackers(args)],
         )
@@ -54,7 +57,7 @@ class Session:
         if recorder is None or state.round == 0:
             return None
         summary = recorder.finish(state, self.aggregator.bench, interrupted)
-        write_report(self.store, self.dataset.server_inputs, self.dataset.examiner)
+        write_report(self.store, self.dataset.server_inputs, self.examiner)
         self.aggregator.set_model_params(state.answer)
         return summary
 
@@ -75,3 +78,17 @@ class Session:
                 )
             aggregator.state = state
         return store
+
+
+def _examiner_of(dataset: TransductiveDataset, rows: int) -> Examiner | None:
+    """The dataset's examiner, if its labels are as many as the model's answers."""
+    examiner = dataset.examiner
+    if examiner is None:
+        return None
+    try:
+        # An examiner tells nothing but scores, so it is asked for one.
+        examiner.score(torch.zeros(rows, dtype=torch.int64))
+    except ValueError:
+        _log.warning("the model gives %d answers, which are not as many as the labels: none will be scored", rows)
+        return None
+    return examiner

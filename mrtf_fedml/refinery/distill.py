@@ -17,11 +17,11 @@ def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
     With fixed targets this is the KL divergence of Eq. 1 up to a constant, so the gradients are the same.
 
     Args:
-        student_logits: f(x; theta), [B, C].
-        targets: q(x), [B, C].
+        student_logits: f(x; theta), [B, C], or [B, C, T] where the student answers at each of T positions.
+        targets: q(x), of the same shape.
 
     Returns:
-        the mean over the batch, a scalar.
+        the mean over the batch, and over its positions, a scalar.
     """
     return nn.functional.cross_entropy(student_logits, targets)
 
@@ -57,22 +57,25 @@ def distill(
     Args:
         student: the aggregated model; trained in train mode, left in the mode it came in.
         inputs: the server's x, [M, ...], on the student's device.
-        targets: q(x), [M, C].
+        targets: q(x), [M, C]; [M * T, C], row m * T + t, where the student answers at each of T positions.
         settings: refine_steps, refine_lr, refine_batch_size.
         generator: draws the order of the samples.
 
     Returns:
         the mean loss over the steps; nan where there was none.
     """
-    if len(inputs) != len(targets):
-        raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs one")
+    if len(targets) == 0 or len(targets) % len(inputs):
+        raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs as many")
+    by_sample = targets.reshape(len(inputs), -1, targets.shape[1])
     optimizer = torch.optim.Adam(student.parameters(), lr=settings.refine_lr, fused=True)
     total = torch.zeros((), device=inputs.device)
     with _training(student):
         for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
             batch = batch.to(inputs.device)
             optimizer.zero_grad(set_to_none=True)
-            loss = distillation_loss(student(inputs[batch]), targets[batch])
+            logits = student(inputs[batch])
+            followed = by_sample[batch].transpose(1, 2) if logits.dim() == 3 else targets[batch]
+            loss = distillation_loss(logits, followed)
             loss.backward()
             optimizer.step()
             total += loss.detach()

@@ -61,7 +61,8 @@ def refine(
         initial: theta_t, what the clients started from.
         local: theta_{t,k} of the clients that answered.
         aggregated: theta_{t+1}, their average.
-        inputs: the server's x, [M, ...].
+        inputs: the server's x, [M, ...]. Where the model answers at each of T positions, `read` gives M * T rows,
+            m * T + t, and so have the targets.
         local_loss: mean over the clients of their local cross-entropy.
         settings: the switches.
         read: one pass of the model over the inputs.
