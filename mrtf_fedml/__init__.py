@@ -16,7 +16,7 @@ _HOMES = {
     "unregister": "fedml_bridge.registry",
     **{
         f"{algorithm}{side}": "fedml_bridge.plugin"
-        for algorithm in ("FedAvg", "FedDF", "MrTF")
+        for algorithm in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF")
         for side in ("Trainer", "Aggregator")
     },
     "MrTFSettings": "settings",

@@ -89,6 +89,7 @@ class RunStore:
             tensors |= {f"answer/{key}": value for key, value in state.answer.items()}
         if state.targets is not None:
             tensors["targets"] = state.targets
+        tensors |= {f"memory/{key}": value for key, value in state.memory.items()}
         self._replace(_STATE, save(_plain(tensors), metadata={"round": str(state.round)}))
 
     def load_state(self) -> ServerState | None:
@@ -99,7 +100,7 @@ class RunStore:
         with safe_open(file, framework="pt") as opened:
             round_index = int(opened.metadata()["round"])
         tensors = load_file(file)
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "answer": {}}
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "answer": {}, "memory": {}}
         for key, value in tensors.items():
             part, _, name = key.partition("/")
             if part in parts:
@@ -107,7 +108,7 @@ class RunStore:
         lines = [line for line in self.read_metrics() if line["round"] < round_index]
         self._replace("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
         answer = parts["answer"] or parts["weights"]
-        return ServerState(round_index, parts["weights"], answer, tensors.get("targets"))
+        return ServerState(round_index, parts["weights"], answer, tensors.get("targets"), parts["memory"])
 
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""

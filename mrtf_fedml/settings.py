@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
+from .baseline_settings import BaselineSettings
 from .errors import UserError, nearest
 
 _VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True)
@@ -135,7 +136,7 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, config=_VALIDATED)
-class TrainSettings:
+class TrainSettings(BaselineSettings):
     """`train_args` and `validation_args`: the rounds and what a client does in one."""
 
     federated_optimizer: str = "MrTF"
@@ -228,10 +229,8 @@ def section_keys() -> dict[str, list[str]]:
     """The section of FedML's YAML in which each of our keys is written."""
     keys = {section: [field.name for field in dataclasses.fields(part)] for section, part in _PARTS.values()}
     keys["mrtf_args"] = [field.name for field in dataclasses.fields(MrTFSettings)]
-    for key, home, section in (
-        ("backend", "common_args", "comm_args"),
-        ("frequency_of_the_test", "train_args", "validation_args"),
-    ):
+    moved = (("backend", "common_args", "comm_args"), ("frequency_of_the_test", "train_args", "validation_args"))
+    for key, home, section in moved:
         keys[home].remove(key)
         keys[section] = [key]
     return keys

@@ -8,9 +8,15 @@ from __future__ import annotations
 from ..errors import UserError, nearest
 from .fedavg import FedAvg
 from .feddf import FedDF
+from .fedmmd import FedMMD
+from .fedopt import FedOpt
+from .fedprox import FedProx
 from .mrtf import MrTF
+from .scaffold import Scaffold
 
-ALGORITHMS: dict[str, type[FedAvg]] = {"FedAvg": FedAvg, "FedDF": FedDF, "MrTF": MrTF}
+ALGORITHMS: dict[str, type[FedAvg]] = {
+    algorithm.name: algorithm for algorithm in (FedAvg, FedProx, FedMMD, FedOpt, Scaffold, FedDF, MrTF)
+}
 
 #: Before a word of FedML's own, it asks for our version of that algorithm.
 OUR_PREFIX = "mrtf:"
@@ -31,4 +37,15 @@ def algorithm_named(name: str) -> type[FedAvg]:
     )
 
 
-__all__ = ["ALGORITHMS", "OUR_PREFIX", "FedAvg", "FedDF", "MrTF", "algorithm_named"]
+__all__ = [
+    "ALGORITHMS",
+    "OUR_PREFIX",
+    "FedAvg",
+    "FedDF",
+    "FedMMD",
+    "FedOpt",
+    "FedProx",
+    "MrTF",
+    "Scaffold",
+    "algorithm_named",
+]

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..models.weights import average
 from ..settings import RunSettings
-from .local_training import train_locally
+from .local_training import LocalTerm, train_locally
 from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights, mean_loss
 
 
@@ -33,6 +33,10 @@ class FedAvg:
         """The state before round 0: everybody starts from the same weights."""
         return ServerState(round=0, weights=weights, answer=weights)
 
+    def for_client(self, state: ServerState, client: int) -> Weights:
+        """What the client needs beside theta_t, by parameter; nothing but in Scaffold."""
+        return {}
+
     def train_client(
         self,
         model: nn.Module,
@@ -41,12 +45,24 @@ class FedAvg:
         samples: int,
         client: int,
         round_index: int,
+        given: Weights | None = None,
     ) -> ClientUpdate:
-        """The client's rule: E epochs from theta_t on its own samples."""
+        """The client's rule: E epochs from theta_t on its own samples; `given` is what `for_client` gave it."""
         weights, loss = train_locally(
-            model, start, data, self.settings.train, self.seed, client=client, round_index=round_index
+            model,
+            start,
+            data,
+            self.settings.train,
+            self.seed,
+            client=client,
+            round_index=round_index,
+            term=self.local_term(start),
         )
         return ClientUpdate(client, samples, weights, loss)
+
+    def local_term(self, start: Weights) -> LocalTerm | None:
+        """What the algorithm adds to the client's loss, for one client in one round."""
+        return None
 
     def aggregate(self, updates: list[ClientUpdate]) -> Weights:
         """theta_{t+1}: the mean over the chosen clients, or weighted by their sample counts."""

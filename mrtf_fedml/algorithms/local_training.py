@@ -16,6 +16,20 @@ from ..settings import TrainSettings
 from .round import Weights
 
 
+class LocalTerm:
+    """What an algorithm adds to a client's SGD; this one adds nothing.
+
+    One object serves one client in one round, so it may count and keep.
+    """
+
+    def forward(self, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The logits, and what is added to the batch's loss, if anything."""
+        return model(inputs), None
+
+    def correct_gradients(self, model: nn.Module) -> None:
+        """Change the batch's gradients in place, before they are clipped and a step is made."""
+
+
 def train_locally(
     model: nn.Module,
     start: Weights,
@@ -24,6 +38,7 @@ def train_locally(
     seed: int,
     client: int,
     round_index: int,
+    term: LocalTerm | None = None,
 ) -> tuple[OrderedDict[str, Tensor], float]:
     """theta_{t,k} and L_{t,k}: `epochs` passes over the client's samples, from theta_t.
 
@@ -38,10 +53,13 @@ def train_locally(
         seed: the run's.
         client: k.
         round_index: t.
+        term: what the algorithm adds to the loss or to the gradients.
 
     Returns:
-        the trained weights as clones, and the mean loss over all samples of all epochs as trained.
+        the trained weights as clones, and the mean cross-entropy over all samples of all epochs as trained, to which
+        the term adds nothing.
     """
+    term = term or LocalTerm()
     load(model, start)
     model.train()
     device = next(model.parameters()).device
@@ -53,8 +71,10 @@ def train_locally(
             for inputs, labels in _epoch(data, generator):
                 inputs, labels = inputs.to(device), labels.to(device).long()
                 optimizer.zero_grad(set_to_none=True)
-                loss = _cross_entropy(model(inputs), labels)
-                loss.backward()
+                logits, added = term.forward(model, inputs)
+                loss = _cross_entropy(logits, labels)
+                (loss if added is None else loss + added).backward()
+                term.correct_gradients(model)
                 nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad_norm)
                 optimizer.step()
                 total += loss.detach() * len(labels)
@@ -77,6 +97,33 @@ def local_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
         weight_decay=settings.weight_decay,
         fused=True,
     )
+
+
+def gradient_at(
+    model: nn.Module, weights: Weights, data: Iterable[Any], seed: int, client: int, round_index: int
+) -> dict[str, Tensor]:
+    """The gradient of the mean cross-entropy over all of a client's samples at `weights`, a parameter each.
+
+    In eval mode: a gradient at given weights should not depend on how samples fall into batches, nor on dropout.
+    """
+    load(model, weights)
+    model.eval()
+    model.zero_grad(set_to_none=True)
+    device = next(model.parameters()).device
+    generator = torch_generator(seed, "gradient", client, round_index)
+    samples = 0
+    with forked(seed, "gradient", client, round_index):
+        for inputs, labels in _epoch(data, generator):
+            inputs, labels = inputs.to(device), labels.to(device).long()
+            (_cross_entropy(model(inputs), labels) * len(labels)).backward()
+            samples += len(labels)
+    gradients = {
+        name: parameter.grad.detach().cpu() / samples
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    model.zero_grad(set_to_none=True)
+    return gradients
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -22,12 +22,14 @@ class ClientUpdate:
         weights: theta_{t,k}.
         loss: L_{t,k}, the mean cross-entropy over all samples of all local epochs as trained, or None where the
             client keeps it to itself.
+        variate: Scaffold's new c_k, a tensor a parameter; None in every other algorithm.
     """
 
     client: int
     samples: int
     weights: Weights
     loss: float | None
+    variate: Weights | None = None
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,14 @@ class ServerState:
         weights: theta_t, what the next clients receive.
         answer: the model whose predictions are the server's answer.
         targets: the last round's distillation targets, [M, C], where the algorithm has any.
+        memory: what else the algorithm keeps, by names of its own: FedOpt's moments, Scaffold's variates.
     """
 
     round: int
     weights: Weights
     answer: Weights
     targets: Tensor | None = None
+    memory: Weights = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _ending(store: RunStore) -> str:
     if summary["accuracy"] is not None:
         rows += [("accuracy", f"{summary['accuracy']:.4f}"), ("macro F1", f"{summary['macro_f1']:.4f}")]
         last = store.read_metrics()[-1]
-        if summary["algorithm"] != "FedAvg" and last["acc_aggregated"] is not None:
+        if last["acc_refined"] is not None and last["acc_aggregated"] is not None:
             rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
     else:
         rows.append(("accuracy", "not known: the server's set came without labels"))

@@ -11,9 +11,10 @@ from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
 from ..algorithms import FedAvg
+from ..algorithms.round import ClientUpdate
 from ..models.weights import load, snapshot
 from .arguments import AsFedAvg, settings_of
-from .messages import Message, weights_of, with_loss
+from .messages import Message, extra_of, weights_of, with_extra, with_loss
 
 
 class AlgorithmTrainer(ClientTrainer):
@@ -24,33 +25,39 @@ class AlgorithmTrainer(ClientTrainer):
     def __init__(self, model: nn.Module, args: Any) -> None:
         super().__init__(model, AsFedAvg(args))
         self.algorithm = self.algorithm_class(settings_of(args))
-        self._trained_loss: float | None = None
-        self._outgoing_loss: float | None = None
+        self._given: Message = {}
+        self._trained: ClientUpdate | None = None
+        self._outgoing: ClientUpdate | None = None
 
     def get_model_params(self) -> OrderedDict[str, Tensor]:
-        """The weights as clones, and, after local training, the loss under its reserved key."""
-        weights = snapshot(self.model)
-        return weights if self._outgoing_loss is None else with_loss(weights, self._outgoing_loss)
+        """The weights as clones, and, after local training, the loss and what else it tells, under reserved keys."""
+        message = snapshot(self.model)
+        if self._outgoing is not None and self._outgoing.loss is not None:
+            message = with_loss(message, self._outgoing.loss)
+        if self._outgoing is not None and self._outgoing.variate is not None:
+            message = with_extra(message, self._outgoing.variate)
+        return message
 
     def set_model_params(self, model_parameters: Message) -> None:
         """Start from these weights."""
-        self._outgoing_loss = None
+        self._outgoing = None
+        self._given = extra_of(model_parameters)
         load(self.model, weights_of(model_parameters))
 
     def train(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """The client's rule, for the client `self.id` in the round `args.round_idx`."""
         self.model.to(device)
-        update = self.algorithm.train_client(
+        self._trained = self.algorithm.train_client(
             self.model,
             start=snapshot(self.model),
             data=train_data,
             samples=self.local_sample_number,
             client=int(self.id),
             round_index=int(args.round_idx),
+            given=self._given,
         )
-        self._trained_loss = update.loss
 
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """FedML's local DP first: the loss is no weight, and is attached after the noise."""
         super().on_after_local_training(train_data, device, args)
-        self._outgoing_loss = self._trained_loss
+        self._outgoing = self._trained

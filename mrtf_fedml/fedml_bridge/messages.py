@@ -16,6 +16,8 @@ from ..algorithms.round import ClientUpdate
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"
+#: What an algorithm sends beside the weights, entry by entry: to a client, and the client's variate back.
+EXTRA = RESERVED + "extra."
 
 Message = Mapping[str, Tensor]
 
@@ -23,6 +25,21 @@ Message = Mapping[str, Tensor]
 def weights_of(message: Message) -> OrderedDict[str, Tensor]:
     """The message's weights alone, in a dict of its own."""
     return OrderedDict((key, value) for key, value in message.items() if not key.startswith(RESERVED))
+
+
+def with_extra(weights: Message, extra: Message) -> OrderedDict[str, Tensor]:
+    """A message that also carries tensors which are no weights.
+
+    >>> message = with_extra({"w": torch.ones(1)}, {"w": torch.zeros(1)})
+    >>> list(weights_of(message)), list(extra_of(message))
+    (['w'], ['w'])
+    """
+    return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
+
+
+def extra_of(message: Message) -> dict[str, Tensor]:
+    """What `with_extra` added."""
+    return {key[len(EXTRA) :]: value for key, value in message.items() if key.startswith(EXTRA)}
 
 
 def with_loss(weights: OrderedDict[str, Tensor], loss: float) -> OrderedDict[str, Tensor]:
@@ -37,4 +54,4 @@ def with_loss(weights: OrderedDict[str, Tensor], loss: float) -> OrderedDict[str
 def read_message(client: int, samples: float, message: Message) -> ClientUpdate:
     """The update that a client's message stands for; the message stays as it is."""
     loss = float(message[LOSS]) if LOSS in message else None
-    return ClientUpdate(client, int(samples), weights_of(message), loss)
+    return ClientUpdate(client, int(samples), weights_of(message), loss, extra_of(message) or None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..algorithms import FedAvg, FedDF, MrTF
+from ..algorithms import FedAvg, FedDF, FedMMD, FedOpt, FedProx, MrTF, Scaffold
 from .client_side import AlgorithmTrainer
 from .server_side import AlgorithmAggregator
 
@@ -17,6 +17,54 @@ class FedAvgAggregator(AlgorithmAggregator):
     """FedAvg's server, for FedML."""
 
     algorithm_class = FedAvg
+
+
+class FedProxTrainer(AlgorithmTrainer):
+    """FedProx's client, for FedML."""
+
+    algorithm_class = FedProx
+
+
+class FedProxAggregator(AlgorithmAggregator):
+    """FedProx's server, for FedML."""
+
+    algorithm_class = FedProx
+
+
+class FedMMDTrainer(AlgorithmTrainer):
+    """FedMMD's client, for FedML."""
+
+    algorithm_class = FedMMD
+
+
+class FedMMDAggregator(AlgorithmAggregator):
+    """FedMMD's server, for FedML."""
+
+    algorithm_class = FedMMD
+
+
+class FedOptTrainer(AlgorithmTrainer):
+    """FedOpt's client, for FedML."""
+
+    algorithm_class = FedOpt
+
+
+class FedOptAggregator(AlgorithmAggregator):
+    """FedOpt's server, for FedML."""
+
+    algorithm_class = FedOpt
+
+
+class ScaffoldTrainer(AlgorithmTrainer):
+    """Scaffold's client, for FedML."""
+
+    algorithm_class = Scaffold
+
+
+class ScaffoldAggregator(AlgorithmAggregator):
+    """Scaffold's server, for FedML."""
+
+    algorithm_class = Scaffold
 
 
 class FedDFTrainer(AlgorithmTrainer):
@@ -46,6 +94,10 @@ class MrTFAggregator(AlgorithmAggregator):
 #: The pair that stands for each algorithm, by its name.
 PAIRS: dict[str, tuple[type[AlgorithmTrainer], type[AlgorithmAggregator]]] = {
     "FedAvg": (FedAvgTrainer, FedAvgAggregator),
+    "FedProx": (FedProxTrainer, FedProxAggregator),
+    "FedMMD": (FedMMDTrainer, FedMMDAggregator),
+    "FedOpt": (FedOptTrainer, FedOptAggregator),
+    "Scaffold": (ScaffoldTrainer, ScaffoldAggregator),
     "FedDF": (FedDFTrainer, FedDFAggregator),
     "MrTF": (MrTFTrainer, MrTFAggregator),
 }

@@ -19,8 +19,8 @@ from .server_side import AlgorithmAggregator
 from .single_process import SingleProcess
 from .zoo import keep_classes
 
-#: Words that mean ours without a prefix; FedAvg stays FedML's own.
-OUR_WORDS = ("MrTF", "FedDF")
+#: Words that mean ours without a prefix; those that FedML has stay FedML's own.
+OUR_WORDS = ("MrTF", "FedDF", "FedMMD")
 
 _original: Callable[..., None] | None = None
 

@@ -30,7 +30,7 @@ from ..models.positions import positions_of
 from ..models.weights import clone, is_finite, load, size_in_bytes, snapshot
 from ..recorder import Recorder
 from .arguments import AsFedAvg, settings_of
-from .messages import Message, read_message, weights_of
+from .messages import Message, read_message, weights_of, with_extra
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +83,10 @@ class AlgorithmAggregator(ServerAggregator):
         """theta_t, as clones: what the next clients receive."""
         return clone(self.state.weights)
 
+    def extra_for(self, client: int) -> Message:
+        """What this client gets beside theta_t, under reserved keys; empty but in Scaffold."""
+        return with_extra({}, self.algorithm.for_client(self.state, client))
+
     def set_model_params(self, model_parameters: Message) -> None:
         """FedML hands back what on_after_aggregation returned; the state has it already."""
         load(self.model, weights_of(model_parameters))
@@ -125,7 +129,9 @@ class AlgorithmAggregator(ServerAggregator):
     def on_after_aggregation(self, aggregated_model_or_grad: OrderedDict[str, Tensor]) -> OrderedDict[str, Tensor]:
         """FedML's noise and defence, then the algorithm's rule; returns what the next clients receive."""
         started = time.perf_counter()
-        bytes_down = size_in_bytes(self.state.weights) * len(self._clients)
+        bytes_down = sum(
+            size_in_bytes(self.state.weights) + size_in_bytes(self.extra_for(client)) for client in self._clients
+        )
         if self._updates:
             aggregated = super().on_after_aggregation(aggregated_model_or_grad)
             self.state, report = self.algorithm.finish_round(self.state, self._updates, aggregated, self.bench)
@@ -147,9 +153,14 @@ class AlgorithmAggregator(ServerAggregator):
         """Nothing: the round was scored, where labels exist, when it was recorded."""
 
     def _is_usable(self, update: ClientUpdate) -> bool:
-        if is_finite(update.weights) and (update.loss is None or math.isfinite(update.loss)):
+        if not is_finite(update.weights):
+            what = "weights"
+        elif update.loss is not None and not math.isfinite(update.loss):
+            what = "loss"
+        elif update.variate is not None and not is_finite(update.variate):
+            what = "variate"
+        else:
             return True
-        what = "weights" if not is_finite(update.weights) else "loss"
         _log.warning(
             "client %d is left out of round %d: its %s are not finite (a lower learning_rate may help)",
             update.client,

@@ -84,5 +84,5 @@ class SingleProcess(FedAvgAPI):
             self.test_data_local_dict[index],
             self.train_data_local_num_dict[index],
         )
-        message = self.client.train(self.aggregator.get_model_params())
+        message = self.client.train({**self.aggregator.get_model_params(), **self.aggregator.extra_for(index)})
         return self.client.get_sample_number(), message

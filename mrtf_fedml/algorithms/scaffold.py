@@ -1,0 +1,126 @@
+"""Scaffold: control variates correct the drift of the clients.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+ICML 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..settings import RunSettings, TrainSettings
+from .fedavg import FedAvg
+from .local_training import LocalTerm, gradient_at, train_locally
+from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights
+
+_SERVER = "server"
+
+
+class Scaffold(FedAvg):
+    """Clients step along g - c_k + c; c_k and c are what client k's and everybody's gradients are expected to be.
+
+    The server keeps all variates, so a client may train in any process, and a client that comes back after many rounds
+    finds its own. What travels is c - c_k with the weights, and the new c_k with the answer: each way twice a model.
+    The global step is 1, as in the paper's experiments, so theta_{t+1} is FedAvg's average.
+    """
+
+    name: ClassVar[str] = "Scaffold"
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        train = settings.train
+        if train.client_optimizer != "sgd":
+            raise UserError(
+                f"Scaffold's variates are gradients of SGD, but client_optimizer is {train.client_optimizer!r} "
+                "(train_args); set it to sgd"
+            )
+        self.local: TrainSettings = train if train.scaffold_momentum else replace(train, momentum=0.0)
+
+    def for_client(self, state: ServerState, client: int) -> Weights:
+        """The correction c - c_k, a tensor a parameter; nothing while both are zero."""
+        common = _variate(state, _SERVER)
+        own = _variate(state, client)
+        return {name: value - own[name] if name in own else value for name, value in common.items()}
+
+    def train_client(
+        self,
+        model: nn.Module,
+        start: Weights,
+        data: Iterable[Any],
+        samples: int,
+        client: int,
+        round_index: int,
+        given: Weights | None = None,
+    ) -> ClientUpdate:
+        """Corrected local steps, and the client's new variate."""
+        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        correction = given or {}
+        variate: Weights | None = None
+        if self.local.scaffold_option == 1:
+            variate = gradient_at(model, start, data, self.seed, client, round_index)
+        term = VariateTerm(correction)
+        weights, loss = train_locally(
+            model, start, data, self.local, self.seed, client=client, round_index=round_index, term=term
+        )
+        if variate is None:
+            # With momentum m, a step's gradient moves the weights by lr (1 + m + m^2 + ...) in the end.
+            moved = term.steps * self.local.learning_rate / (1 - self.local.momentum)
+            variate = {
+                name: (start[name].cpu() - weights[name]) / moved - correction.get(name, torch.zeros(())).cpu()
+                for name in names
+            }
+        return ClientUpdate(client, samples, weights, loss, variate)
+
+    def finish_round(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> tuple[ServerState, RoundReport]:
+        """Renew c = c + 1/K sum_k (new c_k - c_k), over the K clients there are; the average is the rest."""
+        after, report = super().finish_round(state, updates, aggregated, bench)
+        clients = self.settings.train.client_num_in_total
+        memory = dict(state.memory)
+        for update in updates:
+            # FedML's defences may make one model of several clients': it has no variate of its own.
+            if update.variate is None or update.client < 0:
+                continue
+            for name, new in update.variate.items():
+                old = state.memory.get(_key(update.client, name), torch.zeros_like(new))
+                common = memory.get(_key(_SERVER, name), torch.zeros_like(new))
+                memory[_key(_SERVER, name)] = common + (new - old) / clients
+                memory[_key(update.client, name)] = new
+        return replace(after, memory=memory), report
+
+
+class VariateTerm(LocalTerm):
+    """Adds c - c_k to every gradient, and counts the steps."""
+
+    def __init__(self, correction: Weights) -> None:
+        self.correction = correction
+        self.steps = 0
+        self._on_device: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def correct_gradients(self, model: nn.Module) -> None:
+        """Make it g - c_k + c."""
+        self.steps += 1
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None or name not in self.correction:
+                continue
+            if name not in self._on_device:
+                self._on_device[name] = self.correction[name].to(parameter)
+            parameter.grad.add_(self._on_device[name])
+
+
+def _key(owner: str | int, name: str) -> str:
+    return f"{owner}/{name}"
+
+
+def _variate(state: ServerState, owner: str | int) -> dict[str, Tensor]:
+    """c, or the c_k of a client; empty where it is still zero."""
+    prefix = _key(owner, "")
+    return {key[len(prefix) :]: value for key, value in state.memory.items() if key.startswith(prefix)}

@@ -1,0 +1,152 @@
+"""Scaffold, against an implementation of its own in double precision, over rounds in which clients come and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mrtf_fedml.algorithms import FedAvg, Scaffold
+from mrtf_fedml.algorithms.round import ClientUpdate, ServerBench, ServerState
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.models import FeatureTap
+from mrtf_fedml.settings import RunSettings, TrainSettings
+
+CLIENTS, LEARNING_RATE = 4, 0.1
+SCHEDULE = [[0, 1], [1, 2], [0, 2], [1, 3]]
+
+
+def settings(**keys: Any) -> RunSettings:
+    given = {
+        "client_num_in_total": CLIENTS,
+        "client_num_per_round": 2,
+        "learning_rate": LEARNING_RATE,
+        "weight_decay": 0.0,
+        "epochs": 2,
+        **keys,
+    }
+    return RunSettings(train=TrainSettings(**given))
+
+
+def data(client: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(client)
+    return [
+        (torch.randn(size, 3, generator=generator) + client, torch.randint(2, (size,), generator=generator))
+        for size in (4, 2)
+    ]
+
+
+def start() -> dict[str, Tensor]:
+    return {"weight": torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.5, -0.5]]), "bias": torch.zeros(2)}
+
+
+def run(algorithm: FedAvg, rounds: list[list[int]] = SCHEDULE) -> ServerState:
+    model = nn.Linear(3, 2)
+    inputs = torch.zeros(4, 3)
+    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 2)
+    state = algorithm.first_state(start())
+    for round_index, chosen in enumerate(rounds):
+        updates = [
+            algorithm.train_client(
+                model, state.weights, data(k), 6, k, round_index, given=algorithm.for_client(state, k)
+            )
+            for k in chosen
+        ]
+        state, _ = algorithm.finish_round(state, updates, algorithm.aggregate(updates), bench)
+    return state
+
+
+def gradient(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Of the mean cross-entropy of a linear model [C, D + 1], worked out."""
+    x = torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], dim=1)
+    errors = torch.softmax(x @ theta.T, dim=1) - nn.functional.one_hot(y, 2)
+    return errors.T @ x / len(x)
+
+
+def independent(option: int, momentum: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end."""
+    x = torch.cat([start()["weight"], start()["bias"][:, None]], dim=1).double()
+    c, own = torch.zeros_like(x), torch.zeros(CLIENTS, *x.shape, dtype=torch.float64)
+    for chosen in SCHEDULE:
+        delta_y, delta_c = torch.zeros_like(x), torch.zeros_like(x)
+        for i in chosen:
+            y, velocity, steps = x.clone(), torch.zeros_like(x), 0
+            for _ in range(2):
+                for inputs, labels in data(i):
+                    velocity = momentum * velocity + gradient(y, inputs, labels) - own[i] + c
+                    y = y - LEARNING_RATE * velocity
+                    steps += 1
+            if option == 1:
+                inputs, labels = (torch.cat(parts) for parts in zip(*data(i), strict=True))
+                new = gradient(x, inputs, labels)
+            else:
+                new = own[i] - c + (x - y) / (steps * LEARNING_RATE / (1 - momentum))
+            delta_y += (y - x) / len(chosen)
+            delta_c += (new - own[i]) / len(chosen)
+            own[i] = new
+        x = x + delta_y
+        c = c + len(chosen) / CLIENTS * delta_c
+    return x, c, own
+
+
+def joined(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
+    return torch.cat([tensors[f"{prefix}weight"], tensors[f"{prefix}bias"][:, None]], dim=1).double()
+
+
+@pytest.mark.parametrize("option", [1, 2])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
+    state = run(Scaffold(settings(scaffold_option=option, momentum=momentum)))
+    x, c, own = independent(option, momentum)
+    torch.testing.assert_close(joined(state.weights), x, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
+    for client in range(CLIENTS):
+        torch.testing.assert_close(joined(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
+
+
+def test_without_momentum_is_a_setting() -> None:
+    without = run(Scaffold(settings(scaffold_momentum=False)))
+    assert torch.equal(without.weights["weight"], run(Scaffold(settings(momentum=0.0))).weights["weight"])
+
+
+def test_one_option_2_variate_by_hand() -> None:
+    """c_k = (theta_t - theta_k) / (steps * lr) - (c - c_k): here c - c_k is 0.5 everywhere."""
+    algorithm = Scaffold(settings(momentum=0.0, epochs=1))
+    model = nn.Linear(3, 2)
+    given = {key: torch.full_like(value, 0.5) for key, value in start().items()}
+    update = algorithm.train_client(model, start(), data(0), 6, 0, 0, given=given)
+    by_hand = (start()["bias"] - update.weights["bias"]) / (2 * 0.1) - 0.5
+    assert update.variate is not None
+    torch.testing.assert_close(update.variate["bias"], by_hand)
+
+
+class HeldAtZero(Scaffold):
+    """Scaffold whose clients report variates of zero, which the server then sends."""
+
+    def train_client(self, *args: Any, **keys: Any) -> ClientUpdate:
+        update = super().train_client(*args, **keys)
+        assert update.variate is not None
+        return replace(update, variate={key: torch.zeros_like(value) for key, value in update.variate.items()})
+
+
+@pytest.mark.parametrize("option", [1, 2])
+def test_with_variates_held_at_zero_it_is_fedavg_to_the_bit(option: int) -> None:
+    held, plain = run(HeldAtZero(settings(scaffold_option=option))), run(FedAvg(settings()))
+    assert all(torch.equal(held.weights[key], plain.weights[key]) for key in plain.weights)
+    assert held.memory
+    assert not any(value.any() for value in held.memory.values())
+
+
+def test_a_client_that_did_not_come_keeps_its_variate() -> None:
+    before, after = run(Scaffold(settings()), SCHEDULE[:1]), run(Scaffold(settings()), SCHEDULE[:2])
+    assert torch.equal(before.memory["0/bias"], after.memory["0/bias"])
+    assert not torch.equal(before.memory["1/bias"], after.memory["1/bias"])
+    assert "2/bias" not in before.memory
+
+
+def test_adam_clients_are_refused() -> None:
+    with pytest.raises(UserError, match="set it to sgd"):
+        Scaffold(settings(client_optimizer="adam"))
