@@ -75,7 +75,8 @@ def _read(settings: DataSettings) -> tuple[Path, _Pair, _Pair]:
     first = cache_dir(settings) / FOLDERS[0]
     raise UserError(
         f"dataset mnistm is not in {str(cache_dir(settings))!r}, and torchvision cannot download it; put "
-        f"mnist_m_train, mnist_m_train_labels.txt, mnist_m_test and mnist_m_test_labels.txt, or keras_mnistm.pkl, into {str(first)!r}"
+        "mnist_m_train, mnist_m_train_labels.txt, mnist_m_test and mnist_m_test_labels.txt, or keras_mnistm.pkl, into "
+        f"{str(first)!r}"
     )
 
 

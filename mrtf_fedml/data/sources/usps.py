@@ -38,18 +38,17 @@ def load_usps(settings: DataSettings) -> Source:
 
 def _read_libsvm(path: Path) -> tuple[Array, Array]:
     """Lines of `label index:value ...`, labels 1 to 10, values -1 to 1; an index that is left out is 0."""
-    lines = read_bytes(path).decode("ascii", errors="replace").splitlines()
+    lines = read_bytes(path).splitlines()
     values = np.zeros((len(lines), SIDE * SIDE), dtype=np.float32)
     labels = np.zeros(len(lines), dtype=np.int64)
     for row, line in enumerate(lines):
         try:
-            label, *pairs = line.split()
-            labels[row] = int(float(label)) - 1
-            for pair in pairs:
-                index, _, value = pair.partition(":")
-                if int(index) < 1:
-                    raise ValueError(f"pixel {index} does not exist")
-                values[row, int(index) - 1] = float(value)
+            numbers = np.array([float(word) for word in line.replace(b":", b" ").split()])
+            labels[row] = int(numbers[0]) - 1
+            places = numbers[1::2].astype(np.int64) - 1
+            if len(places) and places.min() < 0:
+                raise ValueError(f"pixel {places.min() + 1} does not exist")
+            values[row, places] = numbers[2::2]
         except (ValueError, IndexError) as error:
             raise damaged(path, f"line {row + 1}: {error}") from error
     return _pixels(path, (values + 1) / 2), labels
