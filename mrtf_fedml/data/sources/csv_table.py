@@ -41,23 +41,10 @@ def load_csv(settings: DataSettings) -> Source:
     The server's file has the same features, in any order; its labels may be missing. Every other column is a
     feature and must be a number in every row. Classes may be any texts: they are numbered in order.
     """
-    apart = {settings.label_column: "label_column"}
-    for key in ("id_column", "user_column"):
-        if getattr(settings, key) is not None:
-            apart[getattr(settings, key)] = key
     id_column = settings.id_column or "id"
-    clients = _read(settings, "data_file", {*apart, id_column})
-    for name, key in apart.items():
-        if name not in clients.texts and key != "id_column":
-            known = [*clients.names, *clients.texts]
-            raise UserError(
-                f"data file {str(clients.path)!r} has no column {name!r}; set data_args.{key} ({nearest(name, known)})"
-            )
-    server = _read(settings, "server_file", {*apart, id_column}, clients.names)
-    if settings.id_column is not None and settings.id_column not in server.texts:
-        raise UserError(
-            f"data file {str(server.path)!r} has no column {settings.id_column!r}; correct data_args.id_column"
-        )
+    apart = {name for name in (settings.label_column, id_column, settings.user_column) if name is not None}
+    clients = _read(settings, "data_file", apart, ("label_column", "user_column"))
+    server = _read(settings, "server_file", apart, ("id_column",), clients.names)
     labels = clients.texts[settings.label_column]
     class_names = _sorted(set(labels))
     if np.abs(clients.features).max(initial=0) > LARGE:
@@ -75,8 +62,13 @@ def load_csv(settings: DataSettings) -> Source:
     )
 
 
-def _read(settings: DataSettings, key: str, apart: set[str], features: list[str] | None = None) -> _Table:
-    """One file; `features` are the columns that it must have, in that order, where they are known already."""
+def _read(
+    settings: DataSettings, key: str, apart: set[str], needed: Sequence[str], features: list[str] | None = None
+) -> _Table:
+    """One file; `features` are the columns that it must have, in that order, where they are known already.
+
+    `apart` are the columns that are no features, and `needed` the settings that name those it must have.
+    """
     named = getattr(settings, key)
     if named is None:
         whose = "clients'" if key == "data_file" else "server's"
@@ -85,7 +77,16 @@ def _read(settings: DataSettings, key: str, apart: set[str], features: list[str]
     try:
         # With the mark that spreadsheets put before the first column's name taken off.
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return _table(path, csv.reader(file), apart, features)
+            rows = csv.reader(file)
+            header = _header(path, rows)
+            for setting in needed:
+                name = getattr(settings, setting)
+                if name is not None and name not in header:
+                    raise UserError(
+                        f"data file {str(path)!r} has no column {name!r}; correct data_args.{setting} "
+                        f"({nearest(name, header)})"
+                    )
+            return _table(path, header, rows, apart, features)
     except OSError as error:
         raise UserError(
             f"data file {str(path)!r} cannot be opened ({error.strerror}); correct data_args.{key}"
@@ -94,21 +95,22 @@ def _read(settings: DataSettings, key: str, apart: set[str], features: list[str]
         raise UserError(f"data file {str(path)!r} is no csv file in UTF-8 ({error}); write it again") from error
 
 
-def _table(path: Path, rows: Any, apart: set[str], wanted: list[str] | None) -> _Table:
+def _header(path: Path, rows: Any) -> list[str]:
     header = [name.strip() for name in next(rows, [])]
-    if len(set(header)) != len(header) or not header:
-        twice = listed(sorted({name for name in header if header.count(name) > 1}))
-        raise UserError(f"data file {str(path)!r} has no header, or one with {twice!r} twice; name each column once")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice or not header:
+        what = f"has the column {listed(twice)} twice" if twice else "has no header"
+        raise UserError(f"data file {str(path)!r} {what}; name each column once, in the first line")
+    return header
+
+
+def _table(path: Path, header: list[str], rows: Any, apart: set[str], wanted: list[str] | None) -> _Table:
     present = [name for name in header if name not in apart]
     names = present if wanted is None else wanted
     lacking, unknown = [name for name in names if name not in header], [name for name in present if name not in names]
     if lacking or unknown or not names:
-        what = (
-            f"lacks the feature {listed(lacking)}"
-            if lacking
-            else f"has the column {listed(unknown)} that the clients lack"
-        )
-        what = what if names else "has no feature"
+        what = f"has the column {listed(unknown)} that the clients lack" if unknown else "has no feature"
+        what = f"lacks the feature {listed(lacking)}" if lacking else what
         raise UserError(f"data file {str(path)!r} {what}; give both files the same features")
     columns = [header.index(name) for name in names]
     texts: dict[str, list[str]] = {name: [] for name in header if name in apart}

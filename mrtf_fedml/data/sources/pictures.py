@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ...errors import UserError
 from .reading import UNREADABLE, first_line
@@ -46,12 +46,20 @@ def common_format(files: Sequence[Path], size: int | None) -> Format:
     grey = True
     for path in files:
         with _opened(path) as image:
-            # A photograph may lie on its side, with a note of how to turn it.
-            turned = image.getexif().get(0x0112, 1) >= 5
-            sizes[image.size[::-1] if not turned else image.size] += 1
+            sizes[_height_and_width(path, image)] += 1
             grey = grey and (image.mode in _GREY or image.mode.startswith("I;"))
     height, width = sizes.most_common(1)[0][0] if size is None else (size, size)
     return Format(height, width, grey)
+
+
+def _height_and_width(path: Path, image: Image.Image) -> tuple[int, int]:
+    width, height = image.size
+    try:
+        # A photograph may lie on its side, with a note of how to turn it.
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    except (*UNREADABLE, SyntaxError) as error:
+        raise _unreadable(path, error) from error
+    return (width, height) if turned else (height, width)
 
 
 def read_images(files: Sequence[Path], form: Format) -> Pixels:
