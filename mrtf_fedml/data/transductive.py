@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -72,8 +73,8 @@ class TransductiveDataset(list[Any]):
 
     @property
     def client_num(self) -> int:
-        """The number of clients K."""
-        return len(self[5])
+        """The number of clients K whose data are here."""
+        return len(self[5] or ())
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -96,12 +97,7 @@ def load(settings: RunSettings) -> TransductiveDataset:
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     """The samples of a source, split over clients."""
     data, batch_size = settings.data, settings.train.batch_size
-    seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
-    source = with_chosen_users(source, data, seed)
-    if data.partition_method == "user" and source.users is not None:
-        parts = by_user(source.users.train, len(source.users.names))
-    else:
-        parts = partition(source.y_train, settings.train.client_num_in_total, source.class_num, data, seed)
+    source, parts = divided(source, settings)
     inputs, labels = to_tensor(source.x_train, source.tokens), torch.from_numpy(source.y_train)
     server = server_part(source, data, tuple(inputs.shape[1:]))
     augments = source.augments and data.augmentation == "auto"
@@ -119,6 +115,16 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
         class_names=source.class_names,
         batch_size=batch_size,
     )
+
+
+def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDArray[np.int64]]]:
+    """The samples that take part, and each client's rows of them; the same for every party that computes it."""
+    data = settings.data
+    seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
+    source = with_chosen_users(source, data, seed)
+    if data.partition_method == "user" and source.users is not None:
+        return source, by_user(source.users.train, len(source.users.names))
+    return source, partition(source.y_train, settings.train.client_num_in_total, source.class_num, data, seed)
 
 
 def _checked_again(source: Source) -> Source:
