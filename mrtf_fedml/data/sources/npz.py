@@ -12,6 +12,7 @@ from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
 from .reading import UNREADABLE, first_line
+from .shakespeare import letter_names
 from .source import Array, Source, Users
 
 logger = logging.getLogger("mrtf_fedml")
@@ -27,7 +28,8 @@ def load_npz(settings: DataSettings) -> Source:
     """The arrays of `data_file`: x_train, y_train, x_test and, where they exist, y_test, class_names, ids.
 
     `u_train` and `u_test` name the user of each sample. `alphabet` says that x holds indices of letters, words
-    or the like, which stay whole numbers. Nothing is unpickled: an array of Python objects is refused.
+    or the like, which stay whole numbers; y then too, unless `class_names` name other classes. Nothing is
+    unpickled: an array of Python objects is refused.
     """
     if settings.data_file is None:
         raise UserError("data_args.dataset is npz but data_args.data_file is not given; name the .npz file there")
@@ -36,7 +38,9 @@ def load_npz(settings: DataSettings) -> Source:
     origin = f"data file {str(path)!r}"
     more = {key: arrays.pop(key) for key in MORE if key in arrays}
     if "alphabet" in more:
-        _check_indices(origin, arrays, more["alphabet"])
+        letters = _letters(more["alphabet"])
+        _check_indices(origin, arrays, len(letters))
+        arrays.setdefault("class_names", letter_names(letters))
     users, tokens = _users(origin, arrays, more), "alphabet" in more
     source = checked_source(path.stem, origin, **arrays, users=users, tokens=tokens)
     if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2 and not source.tokens:
@@ -100,8 +104,12 @@ def _users(origin: str, arrays: dict[str, Array], more: dict[str, Array]) -> Use
     return Users([str(name) for name in names.tolist()], train.astype(np.int64), numbers.astype(np.int64))
 
 
-def _check_indices(origin: str, arrays: dict[str, Array], alphabet: Array) -> None:
-    letters = len(str(alphabet)) if alphabet.ndim == 0 else len(alphabet)
+def _letters(alphabet: Array) -> list[str]:
+    """One text with all letters in it, or a row of texts."""
+    return list(str(alphabet)) if alphabet.ndim == 0 else [str(letter) for letter in alphabet.tolist()]
+
+
+def _check_indices(origin: str, arrays: dict[str, Array], letters: int) -> None:
     for key in ("x_train", "x_test"):
         x = arrays[key]
         if x.dtype.kind not in "iu" or (x.size and not 0 <= int(x.min()) <= int(x.max()) < letters):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ FOLDERS = ("shakespeare", "Shakespeare", "leaf/data/shakespeare", "")
 
 #: LEAF's alphabet: a character's index is its place here.
 ALL_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-CLASS_NAMES = [{"\n": "newline", " ": "space"}.get(letter, letter) for letter in ALL_LETTERS]
-
 _SPACE = ALL_LETTERS.index(" ")
 _UNKNOWN = 255
 _INDEX = np.full(256, _UNKNOWN, dtype=np.uint8)
 _INDEX[[ord(letter) for letter in ALL_LETTERS]] = np.arange(len(ALL_LETTERS))
+
+
+def letter_names(letters: Iterable[str]) -> list[str]:
+    """The letters as names of classes, of which none is blank."""
+    return [{"\n": "newline", " ": "space"}.get(letter, letter) for letter in letters]
 
 
 def load_shakespeare(settings: DataSettings) -> Source:
@@ -32,7 +36,7 @@ def load_shakespeare(settings: DataSettings) -> Source:
     A character outside LEAF's alphabet is read as a space; a window that such a one follows is left out.
     """
     foreign: list[int] = []
-    source = load_leaf(settings, FOLDERS, lambda x, y: _convert(x, y, foreign), CLASS_NAMES, tokens=True)
+    source = load_leaf(settings, FOLDERS, lambda x, y: _convert(x, y, foreign), letter_names(ALL_LETTERS), tokens=True)
     if any(foreign):
         logger.warning("shakespeare: %d characters are outside LEAF's alphabet of 80", sum(foreign))
     return source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,22 @@ def test_cifar10(tmp_path: Path) -> None:
     assert tensor.shape == (20, 3, 32, 32)
     # The first 1024 values are the red channel, row by row.
     assert tensor[0, 0, 0, 1].item() == pytest.approx(test[b"data"][0, 1] / 127.5 - 1, abs=1e-6)
+
+
+def test_a_batch_as_python_2_wrote_it(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    pixels = bytes(number % 256 for number in range(2 * 3072))
+    content = (
+        b"\x80\x02}q\x01(U\x04dataq\x02cnumpy.core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nq\x04"
+        b"K\x00\x85q\x05U\x01bq\x06\x87q\x07Rq\x08(K\x01K\x02M\x00\x0c\x86q\x09cnumpy\ndtype\nq\x0a"
+        b"U\x02u1q\x0bK\x00K\x01\x87q\x0cRq\x0d(K\x03U\x01|q\x0eNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        b"\x89T" + struct.pack("<I", len(pixels)) + pixels + b"tbU\x06labels]q\x0f(K\x07K\x01eu."
+    )
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(content)
+    source = load_source(settings(tmp_path, "cifar10"))
+    assert source.x_test.tobytes() == pixels
+    assert source.y_test is not None
+    assert source.y_test.tolist() == [7, 1]
 
 
 def test_cifar100_in_an_archive_that_nobody_unpacked(tmp_path: Path) -> None:

@@ -211,9 +211,10 @@ def test_users_and_an_alphabet(tmp_path: Path) -> None:
     file = tmp_path / "text.npz"
     x = np.array([[0, 2], [1, 1], [2, 0]], dtype=np.uint8)
     users = {"u_train": np.array(["eve", "bob", "eve"]), "u_test": np.array(["bob", "ann", "eve"])}
-    np.savez(file, x_train=x, y_train=[0, 1, 2], x_test=x, alphabet="abc", **users)
+    np.savez(file, x_train=x, y_train=[0, 1, 2], x_test=x, alphabet="abc ", **users)
     source = load_source(DataSettings(dataset="npz", data_file=str(file)))
     assert source.tokens
+    assert source.class_names == ["a", "b", "c", "space"]
     assert source.users is not None
     assert source.users.names == ["ann", "bob", "eve"]
     assert source.users.train.tolist() == [2, 1, 2]
