@@ -36,6 +36,13 @@ def _run(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _data(options: argparse.Namespace) -> int:
+    from .commands.data import describe
+
+    print(describe(options.cf, options.set, options.plot))
+    return 0
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .commands.doctor import doctor
 
@@ -61,7 +68,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "doctor": _doctor, "example": _example, "report": _report}
+_COMMANDS = {"run": _run, "data": _data, "doctor": _doctor, "example": _example, "report": _report}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,6 +91,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
+
+    data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
+    data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
+    data.add_argument(
+        "--set",
+        metavar="[SECTION.]KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key of the configuration; may be given several times",
+    )
+    data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 

@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
 
     algorithm_named(settings.train.federated_optimizer)
     dataset = load(settings)
+    # Where clients are users, or come from a loader, the data say how many there are.
+    settings = settings.with_clients(dataset.client_num)
     with warnings.catch_warnings():
         # FedML's imports warn of their own dependencies at length; --verbose shows that too.
         warnings.simplefilter("default" if options.verbose else "ignore")

@@ -28,6 +28,12 @@ class Session:
         self.args = args
         self.aggregator = aggregator
         self.dataset: TransductiveDataset = from_fedml(dataset)
+        clients, asked_for = self.dataset.client_num, aggregator.settings.train.client_num_in_total
+        # A server across silos holds no client's data, and so cannot tell.
+        if 0 < clients < asked_for:
+            raise UserError(
+                f"train_args.client_num_in_total is {asked_for} but the dataset has only {clients} clients; lower it"
+            )
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
         ids = ids_of_rows(self.dataset.ids, aggregator.bench.positions)
         self.examiner = _examiner_of(self.dataset, len(ids))
