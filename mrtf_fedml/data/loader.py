@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import UserError, nearest
+from ..errors import UserError
+from ..named_object import named_object
 from ..settings import RunSettings
 
 
@@ -37,25 +35,9 @@ def call_loader(name: str, settings: RunSettings) -> Any:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    module_name, colon, function_name = name.partition(":")
-    if not (colon and module_name and function_name):
-        raise UserError(f"data_args.loader is {name!r}; write it as package.module:function")
-    # Programs that are started by a script of their own, as `mrtf` is, do not look into the current folder.
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise UserError(
-            f"data_args.loader {name}: {module_name} cannot be imported ({type(error).__name__}: {error}); correct the "
-            "name, or run from the folder that has it"
-        ) from error
-    function = getattr(module, function_name, None)
+    function: Callable[..., Any] = named_object(name, "data_args.loader")
     if not callable(function):
-        names = [known for known in vars(module) if callable(getattr(module, known)) and not known.startswith("_")]
-        raise UserError(
-            f"data_args.loader {name}: {module_name} has no function {function_name!r}; {nearest(function_name, names)}"
-        )
+        raise UserError(f"data_args.loader {name!r} is no function but {type(function).__name__}; name a function")
     return function
 
 
