@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from fedml.core import ClientTrainer
-from torch import nn
+from torch import Tensor, nn
 
+from ..algorithms import MrTF
 from ..data import from_fedml
 from ..errors import UserError
 from ..models.weights import clone
@@ -23,6 +24,7 @@ from .messages import Message
 from .mpi_failure import one_for_all
 from .mpi_logs import open_log
 from .mpi_placement import Placement
+from .mpi_refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
 from .mpi_start import HOW_TO_START, agreement
 from .mpi_transport import Channel, Parcel, quiet_barrier
 from .server_side import AlgorithmAggregator
@@ -51,17 +53,23 @@ class MPISimulation:
         self.side: _Server | _Trainer
         with one_for_all():
             self.channel = Channel(comm)
+            rank = self.channel.rank
             with agreement():
                 data = from_fedml(dataset)
             with agreement():
-                if self.channel.rank == 0:
-                    session = Session(args, device, data, server_aggregator)
+                session = Session(args, device, data, server_aggregator) if rank == 0 else None
             args.mrtf_run_dir = comm.bcast(getattr(args, "mrtf_run_dir", None), root=0)
-            if self.channel.rank == 0:
-                self.side = _Server(self.channel, session)
+            if rank > 0:
+                open_log(args.mrtf_run_dir, rank)
+            refiner = _shared_refiner(server_aggregator)
+            self.crew = None if refiner is None else RankCrew(comm, device)
+            if session is not None:
+                self.side = _Server(self.channel, session, self.crew)
             else:
-                open_log(args.mrtf_run_dir, self.channel.rank)
-                self.side = _Trainer(self.channel, ClientSeat(data, device, args, client_trainer), args)
+                self.side = _Trainer(self.channel, ClientSeat(data, device, args, client_trainer))
+                if refiner is not None and self.crew is not None:
+                    server_aggregator.bind_server_set(data.server_inputs, data.class_num, device)
+                    self.side.refining = RefiningTrainer(server_aggregator.bench, self.crew, refiner)
 
     def run(self) -> None:
         """Do the rank's part to the end; what fails on one rank ends all."""
@@ -69,15 +77,22 @@ class MPISimulation:
             self.side.run()
             # Results are on disk: no rank goes on to MPI's end before the server has written them.
             quiet_barrier(self.channel.comm)
+            if self.crew is not None:
+                self.crew.close()
 
 
 class _Server:
     """Rank 0: hands out clients, and does all that the server does in one process."""
 
-    def __init__(self, channel: Channel, session: Session) -> None:
+    def __init__(self, channel: Channel, session: Session, crew: RankCrew | None) -> None:
         self.channel = channel
         self.session = session
         self.load: dict[int, int] = session.dataset[4]
+        #: By client: its message and its model's logits, where the ranks compute them.
+        self.told: dict[int, tuple[Message, Tensor]] = {}
+        if crew is not None:
+            aggregator = session.aggregator
+            aggregator.bench = SharedBench(aggregator.bench, channel, crew, session.args, self.told)
 
     def run(self) -> None:
         self.session.run(self._train_clients)
@@ -89,12 +104,16 @@ class _Server:
         start = self.session.aggregator.get_model_params()
         for rank in range(1, self.channel.ranks):
             self._hand_out(placement, round_index, rank, start)
+        self.told.clear()
         messages: dict[int, tuple[int, Message]] = {}
         while len(messages) < len(clients):
             parcel = self.channel.receive()
-            messages[parcel.facts["client"]] = (parcel.facts["samples"], parcel.tensors)
             # The weights are with the rank since its first client of the round.
             self._hand_out(placement, round_index, parcel.sender, {})
+            client, (message, logits) = parcel.facts["client"], without_logits(parcel.tensors)
+            messages[client] = (parcel.facts["samples"], message)
+            if logits is not None:
+                self.told[client] = (message, logits)
         return [messages[client] for client in clients]
 
     def _hand_out(self, placement: Placement, round_index: int, rank: int, weights: Message) -> None:
@@ -106,21 +125,34 @@ class _Server:
 class _Trainer:
     """Any other rank: trains the clients that the server hands it, and returns each one's own message."""
 
-    def __init__(self, channel: Channel, seat: ClientSeat, args: Any) -> None:
+    def __init__(self, channel: Channel, seat: ClientSeat) -> None:
         self.channel = channel
         self.seat = seat
-        self.args = args
+        #: Helps the server, where it shares its work.
+        self.refining: RefiningTrainer | None = None
 
     def run(self) -> None:
         start: Message = {}
         while (order := self.channel.receive(0)).kind != STOP:
+            if order.kind == DISTIL and self.refining is not None:
+                self.refining.distil(order)
+                continue
             start = order.tensors or start
             self._train(order.facts["round"], order.facts["client"], start)
 
     def _train(self, round_index: int, client: int, start: Message) -> None:
         began = time.perf_counter()
-        self.args.round_idx = round_index
+        self.seat.args.round_idx = round_index
         samples, message = self.seat.train_client(client, clone(start))
         seconds = time.perf_counter() - began
+        if self.refining is not None:
+            message = self.refining.with_logits(message)
         self.channel.send(Parcel(TRAINED, {"client": client, "samples": samples}, message), [0])
         _log.info("round=%d client=%d samples=%d seconds=%.4f", round_index, client, samples, seconds)
+
+
+def _shared_refiner(aggregator: AlgorithmAggregator) -> MrTF | None:
+    """The algorithm whose refining the ranks share; None where the server works alone, or has nothing to refine."""
+    algorithm = aggregator.algorithm
+    shared = aggregator.settings.mrtf.refine_on == "ranks"
+    return algorithm if shared and isinstance(algorithm, MrTF) else None

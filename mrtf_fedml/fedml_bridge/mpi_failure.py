@@ -46,14 +46,13 @@ def _end_all(error: BaseException) -> NoReturn:
         else:
             time.sleep(GRACE_SECONDS)
         _abort(INTERRUPTED)
-    if isinstance(error, UserError):
-        _log.error("%s", error)
-        _say(f"mrtf: rank {rank}: {error}")
-        _abort(WRONG)
-    told = "".join(traceback.format_exception(error))
-    _log.error("the run ends: this rank failed\n%s", told)
-    _say(f"mrtf: rank {rank} failed and ends the run; what was finished is saved\n{told}")
-    _abort(FAILED)
+    wrong = isinstance(error, UserError)
+    told = str(error) if wrong else "".join(traceback.format_exception(error))
+    if rank > 0:
+        # Rank 0 logs to the terminal, and has it said there already.
+        _log.error("%s", told)
+    _say(f"mrtf: rank {rank}: {told}" if wrong else f"mrtf: rank {rank} failed and ends the run\n{told}")
+    _abort(WRONG if wrong else FAILED)
 
 
 def _say(text: str) -> None:
