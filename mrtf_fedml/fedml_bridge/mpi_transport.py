@@ -1,4 +1,4 @@
-"""Weights between ranks: a small header, then all tensors as one flat buffer.
+"""Weights between ranks: one flat buffer that holds all tensors, after a header that says where each lies.
 
 A pickle of a state dict is copied into a string and out of it on either side, entry by entry; a buffer is filled once
 and read where it lies. docs/mpi.md has the measurement.
@@ -6,6 +6,7 @@ and read where it lies. docs/mpi.md has the measurement.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -23,13 +24,15 @@ ALIGNMENT = 64
 PIECE = 2**30
 ANY_RANK = -1
 
-_HEADER, _BODY = 1, 2
-_LONGEST_NAP = 0.002
+_TAG = 1
+#: Two 64-bit numbers at the start of a buffer: its length, and that of the header after them.
+_PREFIX = 16
+_SHORTEST_NAP, _LONGEST_NAP = 0.00005, 0.002
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one tensor lies in the buffer."""
+    """Where one tensor lies, counted from the end of the header."""
 
     key: str
     dtype: str
@@ -65,62 +68,73 @@ class Channel:
         self.ranks: int = self.comm.Get_size()
 
     def send(self, parcel: Parcel, ranks: Iterable[int]) -> None:
-        """To each of `ranks`; returns when the tensors may be changed again."""
-        layout, buffer = pack(parcel.tensors)
-        for rank in ranks:
-            self.comm.send((parcel.kind, parcel.facts, layout), dest=rank, tag=_HEADER)
-            for piece in _pieces(buffer):
-                self.comm.Send(piece, dest=rank, tag=_BODY)
+        """To each of `ranks`; returns when all have it."""
+        pieces = [piece.numpy() for piece in pack(parcel).split(PIECE)]
+        requests = [self.comm.Isend(piece, dest=rank, tag=_TAG) for rank in ranks for piece in pieces]
+        for request in requests:
+            wait_until(request.Test)
 
     def receive(self, rank: int = ANY_RANK) -> Parcel:
         """The next parcel from `rank`."""
         from mpi4py import MPI
 
-        source = MPI.ANY_SOURCE if rank == ANY_RANK else rank
         status = MPI.Status()
-        wait_until(lambda: self.comm.Iprobe(source=source, tag=_HEADER, status=status))
+        source = MPI.ANY_SOURCE if rank == ANY_RANK else rank
+        wait_until(lambda: self.comm.Iprobe(source=source, tag=_TAG, status=status))
         sender = status.Get_source()
-        kind, facts, layout = self.comm.recv(source=sender, tag=_HEADER)
-        buffer = torch.empty(layout[-1].stop if layout else 0, dtype=torch.uint8)
-        for piece in _pieces(buffer):
-            self.comm.Recv(piece, source=sender, tag=_BODY)
-        return Parcel(kind, facts, unpack(layout, buffer), sender)
+        buffer = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)
+        self._receive_into(buffer, sender)
+        length = int(_numbers(buffer)[0])
+        if length > len(buffer):
+            first, buffer = buffer, torch.empty(length, dtype=torch.uint8)
+            buffer[: len(first)] = first
+            for piece in buffer[len(first) :].split(PIECE):
+                self._receive_into(piece, sender)
+        return unpack(buffer, sender)
+
+    def _receive_into(self, piece: Tensor, sender: int) -> None:
+        wait_until(self.comm.Irecv(piece.numpy(), source=sender, tag=_TAG).Test)
 
 
-def pack(tensors: Mapping[str, Tensor]) -> tuple[list[Entry], Tensor]:
-    """The tensors' bytes in one buffer, and where each lies.
+def pack(parcel: Parcel) -> Tensor:
+    """The parcel as one buffer of bytes.
 
-    >>> layout, buffer = pack({"w": torch.ones(2), "steps": torch.tensor(3)})
-    >>> [(entry.key, entry.start, entry.stop) for entry in layout]
-    [('w', 0, 8), ('steps', 64, 72)]
-    >>> unpack(layout, buffer)["steps"]
-    tensor(3)
+    >>> unpack(pack(Parcel("trained", {"client": 3}, {"w": torch.ones(2)}))).tensors["w"]
+    tensor([1., 1.])
     """
     layout: list[Entry] = []
     end = 0
-    for key, tensor in tensors.items():
+    for key, tensor in parcel.tensors.items():
         if not isinstance(tensor, Tensor):
             raise UserError(
                 f"the message's entry {key!r} is a {type(tensor).__name__}; a trainer's get_model_params must return "
                 "a dict of tensors"
             )
-        start = -(-end // ALIGNMENT) * ALIGNMENT
+        start = _aligned(end)
         end = start + tensor.numel() * tensor.element_size()
         layout.append(Entry(key, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), start, end))
-    buffer = torch.empty(end, dtype=torch.uint8)
-    for entry, tensor in zip(layout, tensors.values(), strict=True):
-        _view(entry, buffer).copy_(tensor.detach())
-    return layout, buffer
+    header = pickle.dumps((parcel.kind, parcel.facts, layout))
+    body = _aligned(_PREFIX + len(header))
+    buffer = torch.empty(body + end, dtype=torch.uint8)
+    _numbers(buffer).copy_(torch.tensor([len(buffer), len(header)]))
+    buffer[_PREFIX : _PREFIX + len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+    for entry, tensor in zip(layout, parcel.tensors.values(), strict=True):
+        _view(entry, buffer[body:]).copy_(tensor.detach())
+    return buffer
 
 
-def unpack(layout: list[Entry], buffer: Tensor) -> OrderedDict[str, Tensor]:
-    """The tensors again, as parts of the buffer."""
-    return OrderedDict((entry.key, _view(entry, buffer)) for entry in layout)
+def unpack(buffer: Tensor, sender: int = 0) -> Parcel:
+    """The parcel again; its tensors are parts of the buffer."""
+    length = int(_numbers(buffer)[1])
+    # The ranks of one run trust each other: they run the same program for the same user.
+    kind, facts, layout = pickle.loads(buffer[_PREFIX : _PREFIX + length].numpy().tobytes())
+    body = buffer[_aligned(_PREFIX + length) :]
+    return Parcel(kind, facts, OrderedDict((entry.key, _view(entry, body)) for entry in layout), sender)
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
     """Ask at growing intervals, asleep between: MPI's own waiting spins, and keeps a core from whoever works."""
-    nap = 0.00005
+    nap = _SHORTEST_NAP
     while not happened():
         time.sleep(nap)
         nap = min(nap * 1.5, _LONGEST_NAP)
@@ -132,9 +146,13 @@ def quiet_barrier(comm: Any) -> None:
     wait_until(request.Test)
 
 
-def _view(entry: Entry, buffer: Tensor) -> Tensor:
-    return buffer[entry.start : entry.stop].view(getattr(torch, entry.dtype)).view(entry.shape)
+def _view(entry: Entry, body: Tensor) -> Tensor:
+    return body[entry.start : entry.stop].view(getattr(torch, entry.dtype)).view(entry.shape)
 
 
-def _pieces(buffer: Tensor) -> Iterable[Any]:
-    return [piece.numpy() for piece in buffer.split(PIECE)] if len(buffer) else []
+def _numbers(buffer: Tensor) -> Tensor:
+    return buffer[:_PREFIX].view(torch.int64)
+
+
+def _aligned(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT

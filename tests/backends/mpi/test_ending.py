@@ -69,11 +69,10 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(tmp_path: Path) -> N
     file = configuration(tmp_path, run_dir=str(tmp_path / "run"), comm_round=100_000)
     # FedML's get_device asks for these names, GPU or not.
     changed_config(file, gpu_mapping_file=None, gpu_mapping_key=None)
-    told = program(3, "failing_trainer.py", file)
+    told = program(2, "failing_trainer.py", file)
     assert told.returncode == 1
     assert "RuntimeError: the disk is on fire" in told.stderr
-    logs = [log_file(tmp_path / "run", rank).read_text() for rank in (1, 2)]
-    assert any("RuntimeError: the disk is on fire" in log for log in logs)
+    assert "RuntimeError: the disk is on fire" in log_file(tmp_path / "run", 1).read_text()
     goes_on(tmp_path / "run")
 
 

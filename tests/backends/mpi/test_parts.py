@@ -16,9 +16,11 @@ from mrtf_fedml.fedml_bridge.devices import chosen_gpu, set_threads
 from mrtf_fedml.fedml_bridge.mpi_placement import Placement
 from mrtf_fedml.fedml_bridge.mpi_refinery import batch_part
 from mrtf_fedml.fedml_bridge.mpi_start import Place, check_start
-from mrtf_fedml.fedml_bridge.mpi_transport import ALIGNMENT, pack, unpack
+from mrtf_fedml.fedml_bridge.mpi_transport import ALIGNMENT, Parcel, pack, unpack
 from mrtf_fedml.refinery.distill import distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
+
+from .conftest import program
 
 
 def test_tensors_come_out_of_the_buffer_as_they_went_in() -> None:
@@ -32,8 +34,9 @@ def test_tensors_come_out_of_the_buffer_as_they_went_in() -> None:
         flags=torch.tensor([True, False, True]),
         nothing=torch.empty(0, 3),
     )
-    layout, buffer = pack(tensors)
-    back = unpack(layout, buffer)
+    parcel = unpack(pack(Parcel("trained", {"client": 3}, tensors)), sender=2)
+    assert (parcel.kind, parcel.facts, parcel.sender) == ("trained", {"client": 3}, 2)
+    back = parcel.tensors
     assert list(back) == list(tensors)
     for key, tensor in tensors.items():
         assert back[key].dtype == tensor.dtype
@@ -43,9 +46,15 @@ def test_tensors_come_out_of_the_buffer_as_they_went_in() -> None:
     assert tensors["weights"].abs().sum() > 0, "the caller's tensors are the caller's"
 
 
+def test_a_parcel_crosses_ranks_in_pieces_and_whole() -> None:
+    told = program(3, "parcels.py")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("the same") == 2
+
+
 def test_a_message_of_something_else_is_refused() -> None:
     with pytest.raises(UserError, match="'w' is a list"):
-        pack({"w": [1.0]})  # type: ignore[dict-item]
+        pack(Parcel("trained", {}, {"w": [1.0]}))  # type: ignore[dict-item]
 
 
 def test_every_client_is_handed_out_once_heaviest_first() -> None:
