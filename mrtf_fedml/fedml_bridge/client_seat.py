@@ -9,6 +9,7 @@ from fedml.core import ClientTrainer
 from fedml.simulation.sp.fedavg.client import Client
 
 from ..data import TransductiveDataset
+from ..randomness import forked
 from .messages import Message
 
 
@@ -25,7 +26,9 @@ class ClientSeat(Client):
     def train_client(self, index: int, weights: Message) -> tuple[int, Message]:
         """The client's sample count and its message, in the round `args.round_idx`."""
         self.update_local_dataset(index, self.training_data[index], self.test_data[index], self.sample_numbers[index])
-        message = self.train(weights)
+        # What a user's trainer or FedML's hooks draw from the global state is the client's own, in whichever process.
+        with forked(int(getattr(self.args, "random_seed", 0)), "client", index, int(self.args.round_idx)):
+            message = self.train(weights)
         return self.get_sample_number(), message
 
     def train(self, w_global: Message) -> Message:
