@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from .errors import UserError
+from .fedml_bridge.mpi_start import started_rank
 from .version import __version__
 
 INTERRUPTED = 130
@@ -23,11 +24,17 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[options.command](options)
     except UserError as error:
-        print(f"mrtf: {error}", file=sys.stderr)
+        _say(f"mrtf: {error}")
         return 2
     except KeyboardInterrupt:
-        print("mrtf: interrupted; what was finished is saved", file=sys.stderr)
+        _say("mrtf: interrupted; what was finished is saved")
         return INTERRUPTED
+
+
+def _say(text: str) -> None:
+    """Once, however many ranks have come to the same end."""
+    if started_rank() == 0:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _run(options: argparse.Namespace) -> int:

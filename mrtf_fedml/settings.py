@@ -57,7 +57,7 @@ class MrTFSettings:
     refine_steps: Steps = 500
     refine_lr: Positive = 3e-4
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Where the refinery computes; `ranks` shares the server's inputs with the trainers of a simulation.
+    #: Who refines; `ranks` of an MPI simulation then all hold the server's inputs, as no real deployment's may.
     refine_on: Literal["server", "ranks"] = "server"
 
     @classmethod

@@ -66,6 +66,12 @@ class TransductiveDataset(list[Any]):
             ]
         )
 
+    def forget_server_set(self) -> None:
+        """Let go of the server's inputs and of its examiner, in a process that only trains clients."""
+        self.server_inputs = self.server_inputs[:0].clone()
+        self.examiner = None
+        self[3] = UnlabelledSet(self.server_inputs, self[3].batch_size)
+
     @property
     def class_num(self) -> int:
         """The number of classes C."""
