@@ -10,28 +10,43 @@ from typing import Any
 
 from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
+from ..fedml_bridge.mpi_failure import one_for_all
+from ..fedml_bridge.mpi_logs import hold_log
+from ..fedml_bridge.mpi_start import agreement, check_start, started_rank, started_ranks
 from ..run_store import RunStore
 from ..settings import RunSettings
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options ask for, and print how it ended."""
-    config = _configuration(options)
-    warn_of_near_misses(config)
-    settings = RunSettings.from_config(config)
-    # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
-    from ..algorithms import algorithm_named
-    from ..data import load
+    """Run what the options ask for, and print how it ended; under mpirun, as one rank of it."""
+    with one_for_all():
+        return _run(options)
 
-    algorithm_named(settings.train.federated_optimizer)
-    dataset = load(settings)
+
+def _run(options: argparse.Namespace) -> int:
+    if started_rank() > 0:
+        hold_log()
+    with agreement():
+        config = _configuration(options)
+        warn_of_near_misses(config)
+        settings = RunSettings.from_config(config)
+        check_start(settings.common.training_type, settings.common.backend, settings.mrtf.refine_on, started_ranks())
+        # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
+        from ..algorithms import algorithm_named
+        from ..data import load
+
+        algorithm_named(settings.train.federated_optimizer)
+        dataset = load(settings)
+        # Where clients are users, or come from a loader, the data say how many there are.
+        settings = settings.with_clients(dataset.client_num)
     with warnings.catch_warnings():
         # FedML's imports warn of their own dependencies at length; --verbose shows that too.
         warnings.simplefilter("default" if options.verbose else "ignore")
         from ..fedml_bridge.launcher import launch
 
     run_dir = launch(config, settings, dataset, resume=options.resume, verbose=options.verbose)
-    print(_ending(RunStore.open(run_dir)))
+    if started_rank() == 0:
+        print(_ending(RunStore.open(run_dir)))
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import fedml
 import yaml
 from fedml.runner import FedMLRunner
 
@@ -15,7 +14,8 @@ from ..data import TransductiveDataset
 from ..models.text_shape import vocabulary_of
 from ..settings import RunSettings
 from .arguments import arguments_from
-from .devices import set_threads
+from .devices import device_of_run, divided_threads, set_threads
+from .mpi_start import Place, agreement, place_in, world
 from .offline import initialise
 from .registry import OUR_WORDS, register
 from .zoo import build_model
@@ -37,7 +37,9 @@ def launch(
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
     """
-    threads = set_threads(settings.device.threads)
+    comm = world()
+    place = Place() if comm is None else place_in(comm)
+    threads = set_threads(settings.device.threads, None if comm is None else divided_threads(comm, place.local_ranks))
     # FedML reads its arguments from a file, and we read that file again to see the sections it forgets.
     with TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
@@ -45,15 +47,18 @@ def launch(
         args = arguments_from(file)
         args.mrtf_resume = resume
         args = initialise(args, verbose)
-        device = fedml.device.get_device(args)
-        model = build_model(
-            settings.model,
-            dataset.input_shape,
-            dataset.class_num,
-            settings.common.random_seed,
-            example=dataset.server_inputs,
-            vocabulary=vocabulary_of(dataset.server_inputs, getattr(dataset[2], "inputs", None)),
-        )
+        with agreement():
+            device = device_of_run(args, place)
+            model = build_model(
+                settings.model,
+                dataset.input_shape,
+                dataset.class_num,
+                settings.common.random_seed,
+                example=dataset.server_inputs,
+                vocabulary=vocabulary_of(dataset.server_inputs, getattr(dataset[2], "inputs", None)),
+            )
+        if place.rank > 0 and settings.mrtf.refine_on == "server":
+            dataset.forget_server_set()
         register()
         FedMLRunner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir)

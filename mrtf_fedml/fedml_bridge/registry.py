@@ -14,6 +14,8 @@ from fedml.runner import FedMLRunner
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..errors import UserError
 from .client_side import AlgorithmTrainer
+from .mpi import MPISimulation
+from .mpi_start import check_start, started_ranks
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator
 from .single_process import SingleProcess
@@ -21,6 +23,12 @@ from .zoo import keep_classes
 
 #: Words that mean ours without a prefix; those that FedML has stay FedML's own.
 OUR_WORDS = ("MrTF", "FedDF", "FedMMD")
+
+#: What runs a round's clients, by (training_type, backend).
+_BACKENDS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("simulation", "sp"): SingleProcess,
+    ("simulation", "MPI"): MPISimulation,
+}
 
 _original: Callable[..., None] | None = None
 
@@ -78,9 +86,15 @@ def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer
             f"{type(server_aggregator).__name__}; leave it out, or name an algorithm of FedML's"
         )
     client_trainer = client_trainer or _trainer_beside(server_aggregator)(model, args)
-    if args.training_type == "simulation" and args.backend == "sp":
-        return SingleProcess(args, device, dataset, model, client_trainer, server_aggregator)
-    raise UserError(f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; use sp")
+    backend = _BACKENDS.get((args.training_type, args.backend))
+    if backend is None:
+        known = ", ".join(f"{training_type} with {name}" for training_type, name in _BACKENDS)
+        raise UserError(
+            f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: {known}"
+        )
+    refine_on = server_aggregator.settings.mrtf.refine_on
+    check_start(args.training_type, args.backend, refine_on, started_ranks())
+    return backend(args, device, dataset, model, client_trainer, server_aggregator)
 
 
 def _trainer_beside(aggregator: AlgorithmAggregator) -> type[AlgorithmTrainer]:

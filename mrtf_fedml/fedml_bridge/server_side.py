@@ -64,6 +64,10 @@ class AlgorithmAggregator(ServerAggregator):
             )
         return self._bench
 
+    @bench.setter
+    def bench(self, bench: ServerBench) -> None:
+        self._bench = bench
+
     def bind_server_set(self, inputs: Tensor, classes: int | None = None, device: Any = None) -> None:
         """Hand over the server's unlabelled inputs, [M, ...]."""
         if len(inputs) == 0:

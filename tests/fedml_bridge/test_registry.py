@@ -135,3 +135,11 @@ def test_fedmls_own_fedavg_gives_the_same_bits_with_and_without_us(tmp_path: Pat
     mrtf_fedml.register()
     with_us = weights()
     assert all(torch.equal(without[key], with_us[key]) for key in without)
+
+
+def test_more_clients_than_the_dataset_has_are_refused_before_the_first_round(tmp_path: Path) -> None:
+    mrtf_fedml.register()
+    args, device, _, model = project(tmp_path)
+    fewer = load(small_settings(client_num_in_total=5))
+    with pytest.raises(UserError, match="client_num_in_total is 8 but the dataset has only 5 clients; lower it"):
+        FedMLRunner(args, device, fewer, model)
