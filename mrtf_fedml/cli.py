@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 from .errors import UserError
 from .fedml_bridge.mpi_start import started_rank
@@ -50,6 +51,12 @@ def _data(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    from .commands.compare import compare
+
+    return compare(options)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .commands.doctor import doctor
 
@@ -75,7 +82,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "data": _data, "doctor": _doctor, "example": _example, "report": _report}
+_COMMANDS = {"run": _run, "data": _data, "compare": _compare, "doctor": _doctor, "example": _example, "report": _report}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,6 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
+    _add_compare(commands)
+
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 
     example = commands.add_parser("example", help="write a packaged configuration; without a name, list them")
@@ -120,6 +129,25 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write a run's report.html anew")
     report.add_argument("run_dir", metavar="RUN_DIR")
     return parser
+
+
+def _add_compare(commands: Any) -> None:
+    compare = commands.add_parser("compare", help="several algorithms on one scene: a table over seeds, and curves")
+    compare.add_argument("--cf", metavar="FILE.yaml", required=True, help="the scene, in FedML's format")
+    compare.add_argument("--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all)")
+    compare.add_argument("--ablation", action="store_true", help="compare MrTF's modules instead, and draw bars")
+    compare.add_argument("--seeds", metavar="N", type=int, default=3, help="random_seed and the N-1 after it (3)")
+    compare.add_argument(
+        "--grid",
+        metavar="KEY=V1,V2",
+        action="append",
+        default=[],
+        help="try each value and show each algorithm's best, which labels choose; may be given several times",
+    )
+    compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
+    compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
+    compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")
+    compare.add_argument("--set", metavar="[SECTION.]KEY=VALUE", action="append", default=[], help="as in mrtf run")
 
 
 def _set_up_log(verbose: bool) -> None:

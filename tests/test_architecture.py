@@ -24,6 +24,7 @@ ROOMS = {
     "fedml_bridge": LEAVES
     | {"refinery", "models", "algorithms", "data", "run_store", "recorder", "report", "progress"}
     | {"configuration", "sampling"},
+    "experiments": LEAVES | {"baseline_settings", "algorithms", "configuration", "run_store", "report"},
 }
 
 

@@ -20,6 +20,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "paper": {"comm_round": 3, "client_num_per_round": 4},
     "tuned": {"comm_round": 3, "preset": "tuned"},
     "mlp": {"comm_round": 3, "preset": "tuned", "model": "mlp", "refine_steps": 20},
+    "scaffold": {"federated_optimizer": "Scaffold", "comm_round": 3, "client_num_per_round": 4, "model": "mlp"},
     "fedavg": {"federated_optimizer": "FedAvg", "aggregation": "samples"},
 }
 
@@ -84,12 +85,13 @@ def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
         tmp_path,
         3,
         command(tmp_path, "paper"),
+        command(tmp_path, "scaffold"),
         command(tmp_path, "fedavg", refine_on="ranks"),
         command(tmp_path, "mlp-shared", refine_on="ranks"),
         f"run --resume {tmp_path / 'half'} --set comm_round=3 --set backend=MPI",
     )
-    assert printed.count("predictions.csv") == 4
-    for name in ("paper", "fedavg"):
+    assert printed.count("predictions.csv") == 5
+    for name in ("paper", "scaffold", "fedavg"):
         assert answer(tmp_path / name) == answer(one_process / name)
         assert losses(tmp_path / name) == losses(one_process / name)
     assert answer(tmp_path / "half") == answer(one_process / "tuned")

@@ -1,0 +1,70 @@
+"""`mrtf compare`: several algorithms on one scene, over several seeds, as one table."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from ..configuration import Config, read_config, warn_of_near_misses, with_changes
+from ..errors import UserError
+from ..experiments.plan import ABLATION, Trial, planned
+from ..experiments.runner import Runner
+from ..experiments.scores import rows_of
+from ..run_store import RunStore
+from ..settings import RunSettings
+
+#: What is compared where nothing else is asked for.
+ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Do the runs that are not done, and write the table, the figures and the page."""
+    if options.ablation and options.algorithms:
+        raise UserError("--ablation brings its own bars, from PA to ST+RD+CLR; leave --algorithms out")
+    if options.target is not None and not 0 < options.target <= 1:
+        raise UserError(f"--target is {options.target:g}; an accuracy lies between 0 and 1, such as 0.8")
+    config = with_changes(read_config(options.cf), options.set)
+    warn_of_near_misses(config)
+    labels = list(ABLATION) if options.ablation else _names(options.algorithms)
+    trials = planned(config, labels, options.seeds, options.grid, options.ablation)
+    folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
+    runner = Runner(folder, options.jobs, _tell)
+    waiting = len({trial.key for trial in trials if not runner.is_done(trial)})
+    _tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
+    runner.do(trials)
+    print(_written(options, config, trials, runner, folder))
+    return 0
+
+
+def _names(words: str | None) -> list[str]:
+    names = [word.strip() for word in (words or ",".join(ALL)).split(",") if word.strip()]
+    if not names:
+        raise UserError(f"--algorithms names none; try --algorithms {','.join(ALL)}")
+    return names
+
+
+def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
+    from ..experiments import figures, tables
+    from ..experiments.page import comparison_page
+
+    rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
+    table, told = tables.cells(rows, options.target), tables.notes(rows, options.target)
+    dataset = RunSettings.from_config(config).data.dataset
+    title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
+    drawn = {"Accuracy over rounds": figures.curves(rows, title)}
+    store = RunStore(folder)
+    (folder / "curves.png").write_bytes(drawn["Accuracy over rounds"])
+    if options.ablation:
+        drawn["Final accuracy, module by module"] = bars = figures.bars(rows, title)
+        (folder / "bars.png").write_bytes(bars)
+    store.write_text("table.csv", tables.as_csv(rows, options.target))
+    store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(told) + "\n")
+    command = shlex.join(["mrtf", *sys.argv[1:]]) if sys.argv[1:2] == ["compare"] else "mrtf compare"
+    store.write_text("comparison.html", comparison_page(title, table, told, drawn, command, config))
+    return "\n".join(["", tables.as_text(table), "", *told, f"The page is {folder / 'comparison.html'}"])
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Several runs as one experiment: which runs, doing them, and what they show together."""

@@ -1,0 +1,166 @@
+"""Doing the runs: each in a process of its own, several at once, none of them twice."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from ..errors import UserError
+from ..run_store import RunStore
+from ..settings import RunSettings
+from .plan import Trial
+
+#: Seconds between two looks at the processes; a run takes many of them.
+_LOOK = 0.2
+#: Seconds that a run gets to write down what it has finished.
+_GRACE = 60.0
+
+
+@dataclass
+class _Running:
+    trial: Trial
+    process: subprocess.Popen[bytes]
+    lock: IO[str]
+
+
+class Runner:
+    """The runs of a comparison, under `folder`/runs."""
+
+    def __init__(self, folder: Path, jobs: int, tell: Callable[[str], None]) -> None:
+        if jobs < 1:
+            raise UserError(f"--jobs is {jobs}; at least one run must be at work")
+        self.folder = folder / "runs"
+        self.jobs = jobs
+        self.tell = tell
+
+    def run_dir(self, trial: Trial) -> Path:
+        """Where the trial's run is."""
+        return self.folder / trial.key
+
+    def is_done(self, trial: Trial) -> bool:
+        """Whether the run has come to its end."""
+        file = self.run_dir(trial) / "summary.json"
+        if not file.exists():
+            return False
+        summary = json.loads(file.read_text())
+        return not summary["interrupted"] and summary["rounds"] >= summary["rounds_asked_for"]
+
+    def do(self, trials: Sequence[Trial]) -> int:
+        """Do all that are not done; returns how many were. An interruption ends those at work, which keep their rounds.
+
+        Raises:
+            UserError: a run failed; those beside it are brought to their end first.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        todo = list({trial.key: trial for trial in trials if not self.is_done(trial)}.values())
+        total, done, at_work, failed = len(todo), 0, list[_Running](), ""
+        try:
+            while at_work or (todo and not failed):
+                for running in [one for one in at_work if one.process.poll() is not None]:
+                    at_work.remove(running)
+                    running.lock.close()
+                    if self.is_done(running.trial):
+                        done += 1
+                        self.tell(f"{done}/{total}  {_name(running.trial)}")
+                    else:
+                        failed = failed or self._why(running.trial)
+                if not failed:
+                    at_work += self._start(todo, self.jobs - len(at_work))
+                time.sleep(_LOOK)
+        finally:
+            _end(at_work)
+        if failed:
+            raise UserError(failed)
+        return done
+
+    def _start(self, todo: list[Trial], places: int) -> list[_Running]:
+        """Start as many as there are places for; one that another comparison is at work on waits."""
+        started: list[_Running] = []
+        for trial in list(todo):
+            if len(started) >= places:
+                break
+            # The run inherits the lock: it is held as long as the run lives, even if this process is killed.
+            lock = (self.folder / f"{trial.key}.lock").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            todo.remove(trial)
+            if self.is_done(trial):
+                lock.close()
+                continue
+            started.append(_Running(trial, self._process(trial, lock), lock))
+        return started
+
+    def _process(self, trial: Trial, lock: IO[str]) -> subprocess.Popen[bytes]:
+        run_dir = self.run_dir(trial)
+        words = ["--resume", str(run_dir)]
+        if not self._can_go_on(trial):
+            shutil.rmtree(run_dir, ignore_errors=True)
+            file = self.folder / f"{trial.key}.yaml"
+            config = {section: dict(values) for section, values in trial.config.items()}
+            config.setdefault("common_args", {})["run_dir"] = str(run_dir)
+            threads = config.setdefault("device_args", {}).get("threads") or self._threads()
+            config["device_args"]["threads"] = threads
+            file.write_text(yaml.safe_dump(config, sort_keys=False))
+            words = ["--cf", str(file)]
+        command = [sys.executable, "-m", "mrtf_fedml.cli", "run", *words]
+        with self._log(trial).open("wb") as log:
+            # A session of its own: Ctrl-C reaches this process alone, which ends the runs in order.
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+            )
+
+    def _can_go_on(self, trial: Trial) -> bool:
+        run_dir = self.run_dir(trial)
+        if not (run_dir / "config.yaml").exists() or not (run_dir / "state" / "server.safetensors").exists():
+            return False
+        # A run that was killed after its last round, before it wrote its answer, has no round to go on with.
+        rounds = RunSettings.from_config(trial.config).train.comm_round
+        return len(RunStore(run_dir).read_metrics()) < rounds
+
+    def _threads(self) -> int:
+        return max(1, len(os.sched_getaffinity(0)) // self.jobs)
+
+    def _log(self, trial: Trial) -> Path:
+        return self.folder / f"{trial.key}.log"
+
+    def _why(self, trial: Trial) -> str:
+        lines = self._log(trial).read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing").removeprefix("mrtf: ")
+        return f"the run {_name(trial)} failed: {last} (all it said is in {self._log(trial)})"
+
+
+def _end(at_work: Sequence[_Running]) -> None:
+    """Let the runs write down what they have finished, and wait for it."""
+    for running in at_work:
+        running.process.send_signal(signal.SIGTERM)
+    for running in at_work:
+        try:
+            running.process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            running.process.kill()
+            running.process.wait()
+        running.lock.close()
+
+
+def _name(trial: Trial) -> str:
+    return f"{trial.label}, seed {trial.seed}" + (f", {trial.point}" if trial.point else "")

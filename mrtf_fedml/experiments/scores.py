@@ -1,0 +1,99 @@
+"""What the runs of a comparison show, in numbers: one line an algorithm, over its seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UserError
+from .plan import Trial
+
+Metrics = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds, and the sample standard deviation; None with one seed."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of one value a seed.
+
+        >>> Spread.of([0.25, 0.25])
+        Spread(mean=0.25, deviation=0.0)
+        """
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one algorithm reached, in the best point of the grid where there is one.
+
+    Attributes:
+        label: the algorithm.
+        point: the grid's point, empty without a grid.
+        seeds: how many.
+        final: accuracy after the last round.
+        best: the highest of any round.
+        mean: over all rounds that were scored.
+        rounds: that were needed to reach the target, over the seeds that reached it; None where no seed did.
+        reached: how many seeds did.
+        curve: of each scored round its number from 1, and the accuracy over the seeds.
+    """
+
+    label: str
+    point: str
+    seeds: int
+    final: Spread
+    best: Spread
+    mean: Spread
+    rounds: Spread | None
+    reached: int
+    curve: list[tuple[int, Spread]]
+
+
+def rows_of(trials: Sequence[Trial], read: Callable[[Trial], Metrics], target: float | None) -> list[Row]:
+    """A row for each label, in the order of the trials; of a grid the point with the best mean final accuracy."""
+    rows = []
+    for label in dict.fromkeys(trial.label for trial in trials):
+        own = [trial for trial in trials if trial.label == label]
+        points = [
+            _row(label, point, [read(trial) for trial in own if trial.point == point], target)
+            for point in dict.fromkeys(trial.point for trial in own)
+        ]
+        rows.append(max(points, key=lambda row: row.final.mean))
+    return rows
+
+
+def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) -> Row:
+    paths = [[(line["round"] + 1, line["acc"]) for line in metrics if line["acc"] is not None] for metrics in runs]
+    if not all(paths):
+        raise UserError("a comparison needs accuracies, but the server's set has no labels; give it some (y_test)")
+    accuracies = [[accuracy for _, accuracy in path] for path in paths]
+    firsts = [_first(path, target) for path in paths] if target is not None else []
+    reached = [float(first) for first in firsts if first is not None]
+    return Row(
+        label,
+        point,
+        len(runs),
+        final=Spread.of([path[-1] for path in accuracies]),
+        best=Spread.of([max(path) for path in accuracies]),
+        mean=Spread.of([statistics.fmean(path) for path in accuracies]),
+        rounds=Spread.of(reached) if reached else None,
+        reached=len(reached),
+        curve=[(steps[0][0], Spread.of([accuracy for _, accuracy in steps])) for steps in zip(*paths, strict=True)],
+    )
+
+
+def _first(path: Sequence[tuple[int, float]], target: float) -> int | None:
+    """The number, from 1, of the first scored round whose accuracy is the target or more.
+
+    >>> _first([(1, 0.3), (2, 0.8), (3, 0.7)], 0.75)
+    2
+    """
+    return next((number for number, accuracy in path if accuracy >= target), None)

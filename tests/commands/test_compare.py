@@ -1,0 +1,139 @@
+"""`mrtf compare` on real digits: the same scene for all, nothing done twice, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrtf_fedml.cli import main
+from tests.conftest import small_config, write_yaml
+
+NAMES = "FedAvg,MrTF:paper,Scaffold"
+
+
+def words(folder: Path, *more: str, **changes: Any) -> list[str]:
+    config = small_config(model="mlp", **{"comm_round": 2, "threads": 1, **changes})
+    file = write_yaml(folder / "scene.yaml", config)
+    return ["compare", "--cf", str(file), "--seeds", "1", "--out", str(folder / "out"), *more]
+
+
+def lines(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in (folder / "out" / "runs").glob("*/summary.json"))
+
+
+def table(folder: Path) -> bytes:
+    return (folder / "out" / "table.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compared")
+    assert main(words(folder, "--algorithms", NAMES, "--jobs", "2", "--target", "0.1")) == 0
+    return folder
+
+
+def test_all_meet_the_same_scene(compared: Path) -> None:
+    runs = [lines(run_dir) for run_dir in run_dirs(compared)]
+    assert len(runs) == 3
+    assert len({json.dumps([line["clients"] for line in run]) for run in runs}) == 1
+    assert len({run[0]["local_loss"] for run in runs}) == 1, "the same split and initial weights: the same first loss"
+    names = {path.name for path in (compared / "out").iterdir()}
+    assert names == {"runs", "table.csv", "table.md", "curves.png", "comparison.html"}
+    assert "MrTF:paper" in (compared / "out" / "comparison.html").read_text()
+
+
+def test_what_is_done_is_not_done_again(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {run_dir: (run_dir / "summary.json").stat().st_mtime_ns for run_dir in run_dirs(compared)}
+    first = table(compared)
+    assert main(words(compared, "--algorithms", NAMES, "--target", "0.1")) == 0
+    told = capsys.readouterr()
+    assert "3 runs, 0 of them to be done" in told.err
+    assert "rounds to 0.1" in told.out
+    assert {run_dir: (run_dir / "summary.json").stat().st_mtime_ns for run_dir in run_dirs(compared)} == before
+    assert table(compared) == first
+
+
+def start(folder: Path, *more: str, **changes: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "mrtf_fedml.cli", *words(folder, *more, **changes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(pattern: str, folder: Path) -> None:
+    deadline = time.monotonic() + 240
+    while not list((folder / "out").glob(pattern)):
+        assert time.monotonic() < deadline, f"no {pattern} came"
+        time.sleep(0.05)
+
+
+def test_killed_and_started_again_it_gives_the_same_table(compared: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, "--algorithms", NAMES, "--target", "0.1")
+    wait_for("runs/*/summary.json", tmp_path)
+    process.kill()
+    process.communicate()
+    (finished,) = run_dirs(tmp_path)[:1]
+    stamp = (finished / "summary.json").stat().st_mtime_ns
+    assert main(words(tmp_path, "--algorithms", NAMES, "--target", "0.1")) == 0
+    assert (finished / "summary.json").stat().st_mtime_ns == stamp
+    assert table(tmp_path) == table(compared)
+
+
+def test_an_interrupted_comparison_goes_on_with_the_run_it_was_at(tmp_path: Path) -> None:
+    process = start(tmp_path, "--algorithms", "FedAvg", comm_round=80)
+    wait_for("runs/*/state/server.safetensors", tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    (run_dir,) = run_dirs(tmp_path)
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["interrupted"]
+    done = summary["rounds"]
+    started = run_dir / "config.yaml"
+    stamp = started.stat().st_mtime_ns
+    assert main(words(tmp_path, "--algorithms", "FedAvg", comm_round=80)) == 0
+    assert started.stat().st_mtime_ns == stamp, "the run was resumed, not begun anew"
+    assert len(lines(run_dir)) == 80 > done
+
+
+def test_a_run_that_fails_is_told_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(tmp_path, "--algorithms", "FedAvg", model="no_such_model")) == 2
+    told = capsys.readouterr().err
+    assert "FedAvg, seed 3 failed" in told
+    assert "no_such_model" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--jobs", "0"], "--jobs is 0"),
+        (["--target", "80"], "between 0 and 1"),
+        (["--ablation", "--algorithms", "FedAvg"], "leave --algorithms out"),
+        (["--algorithms", "FedSomething"], "FedSomething"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], told: str
+) -> None:
+    assert main(words(tmp_path, *more)) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_ablation_draws_its_bars(tmp_path: Path) -> None:
+    jobs = str(min(2, len(os.sched_getaffinity(0))))
+    assert main(words(tmp_path, "--ablation", "--jobs", jobs, comm_round=1, cluster_warmup=0)) == 0
+    rows = (tmp_path / "out" / "table.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["PA", "AL", "ST", "ST+RD", "ST+RD+CLR"]
+    assert (tmp_path / "out" / "bars.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,96 @@
+"""Which runs a comparison is made of, and when two of them are one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.experiments.plan import ABLATION, key_of, planned
+from mrtf_fedml.settings import RunSettings
+from tests.conftest import small_config
+
+
+def keys(*labels: str, **changes: Any) -> list[str]:
+    return [trial.key for trial in planned(small_config(**changes), labels, seeds=1)]
+
+
+def test_each_seed_runs_every_algorithm() -> None:
+    trials = planned(small_config(), ["FedAvg", "MrTF"], seeds=2)
+    assert [(trial.label, trial.seed) for trial in trials] == [("FedAvg", 3), ("MrTF", 3), ("FedAvg", 4), ("MrTF", 4)]
+    assert [trial.config["common_args"]["random_seed"] for trial in trials] == [3, 3, 4, 4]
+    assert len({trial.key for trial in trials}) == 4
+    assert RunSettings.from_config(trials[0].config).data.partition_seed is None, "the split follows the seed"
+    fixed = planned(small_config(partition_seed=5), ["FedAvg"], seeds=2)
+    assert [RunSettings.from_config(trial.config).data.partition_seed for trial in fixed] == [5, 5]
+
+
+def test_presets_of_mrtf_stand_side_by_side_and_explicit_keys_stay() -> None:
+    paper, tuned = (
+        RunSettings.from_config(trial.config).mrtf for trial in planned(small_config(), ["MrTF:paper", "MrTF:tuned"], 1)
+    )
+    assert (paper.preset, paper.feedback) == ("paper", "always")
+    assert (tuned.preset, tuned.feedback) == ("tuned", "adaptive")
+    assert paper.refine_steps == tuned.refine_steps == 8
+
+
+def test_a_run_is_known_by_what_its_result_depends_on() -> None:
+    assert keys("FedAvg") == keys("fedavg") == keys("FedAvg", run_dir="elsewhere", threads=2, backend="MPI")
+    assert keys("FedAvg") == keys("FedAvg", preset="tuned", fedprox_mu=0.5), "FedAvg reads neither"
+    assert keys("FedProx") != keys("FedProx", fedprox_mu=0.5)
+    assert keys("FedDF") != keys("FedDF", refine_steps=9)
+    assert keys("FedAvg") != keys("FedAvg", epochs=2)
+
+
+def test_another_file_of_the_same_name_makes_another_run(tmp_path: Path) -> None:
+    file = tmp_path / "x.npz"
+    file.write_bytes(b"a")
+    first = key_of(small_config(dataset="npz", data_file=str(file)))
+    file.write_bytes(b"ab")
+    assert key_of(small_config(dataset="npz", data_file=str(file))) != first
+
+
+def test_a_grid_is_every_combination_and_runs_nothing_twice() -> None:
+    trials = planned(small_config(), ["FedAvg", "FedProx"], 1, ["learning_rate=0.1,0.01", "fedprox_mu=0.1,1"])
+    assert len(trials) == 8
+    assert len({trial.key for trial in trials}) == 2 + 4, "fedprox_mu makes no difference to FedAvg"
+    assert trials[0].point == "learning_rate=0.1, fedprox_mu=0.1"
+
+
+def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> None:
+    trials = planned(small_config(), list(ABLATION), 1, ablation=True)
+    settings = {trial.label: RunSettings.from_config(trial.config) for trial in trials}
+    assert list(settings) == ["PA", "AL", "ST", "ST+RD", "ST+RD+CLR"]
+    assert {run.train.federated_optimizer for run in settings.values()} == {"MrTF"}
+    switches = {
+        label: (run.mrtf.refine_steps, run.mrtf.teacher, run.mrtf.entropy_weights, run.mrtf.self_teaching)
+        for label, run in settings.items()
+    }
+    assert switches == {
+        "PA": (0, "avg_prob", False, False),
+        "AL": (8, "avg_logit", False, False),
+        "ST": (8, "avg_prob", False, False),
+        "ST+RD": (8, "avg_prob", True, True),
+        "ST+RD+CLR": (8, "avg_prob", True, True),
+    }
+    assert [run.mrtf.cluster_refinery for run in settings.values()] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "told"),
+    [
+        (["FedAvgg"], {}, "did you mean 'FedAvg'"),
+        (["MrTF:papr"], {}, "MrTF:paper, MrTF:tuned"),
+        (["FedAvg:tuned"], {}, "only MrTF has some"),
+        (["FedAvg", "FedAvg"], {}, "name each once"),
+        (["FedAvg"], {"seeds": 0}, "at least one"),
+        (["FedAvg"], {"grid": ["learning_rate"]}, "key=value,value"),
+        (["FedAvg"], {"grid": ["learnin_rate=1"]}, "learning_rate"),
+        (["FedAvg"], {"grid": ["learning_rate=-1"]}, "greater than 0"),
+    ],
+)
+def test_what_cannot_be_is_said(labels: list[str], options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        planned(small_config(), labels, **{"seeds": 1, **options})

@@ -1,0 +1,84 @@
+"""The numbers of a comparison, worked by hand, and the tables that tell them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.experiments import figures, tables
+from mrtf_fedml.experiments.page import comparison_page
+from mrtf_fedml.experiments.plan import Trial
+from mrtf_fedml.experiments.scores import Row, rows_of
+
+RUNS: dict[tuple[str, int, str], list[float | None]] = {
+    ("A", 0, ""): [0.2, 0.8, 0.6],
+    ("A", 1, ""): [0.4, 0.6, 0.8],
+    ("B", 0, ""): [0.1, None, 0.3],
+    ("B", 1, ""): [0.1, None, 0.9],
+}
+
+
+def rows(runs: Any = None, target: float | None = 0.7) -> list[Row]:
+    runs = runs or RUNS
+    trials = [Trial(label, seed, point, {}, f"{label}{seed}{point}") for label, seed, point in runs]
+
+    def read(trial: Trial) -> list[dict[str, Any]]:
+        path = runs[trial.label, trial.seed, trial.point]
+        return [{"round": number, "acc": accuracy} for number, accuracy in enumerate(path)]
+
+    return rows_of(trials, read, target)
+
+
+def test_final_best_mean_and_rounds_by_hand() -> None:
+    first, second = rows()
+    assert (first.final.mean, first.best.mean, first.mean.mean) == pytest.approx((0.7, 0.8, (1.6 / 3 + 0.6) / 2))
+    assert first.final.deviation == pytest.approx(0.02**0.5), "the sample's: (0.1^2 + 0.1^2) / 1"
+    assert first.rounds is not None
+    assert (first.rounds.mean, first.reached) == (2.5, 2)
+    assert second.rounds is not None
+    assert (second.rounds.mean, second.reached) == (3.0, 1)
+    assert [number for number, _ in second.curve] == [1, 3], "rounds that were not scored are left out"
+
+
+def test_the_grids_best_point_is_chosen_by_the_mean_final_accuracy() -> None:
+    runs = {("A", seed, f"lr={lr}"): [0.9, lr + seed / 10] for seed in (0, 1) for lr in (0.3, 0.5, 0.4)}
+    (row,) = rows(runs)
+    assert row.point == "lr=0.5"
+    table = tables.cells([row], None)
+    assert table[0][-1] == "chosen by labels"
+    assert any("labels of the server's set chose it" in note for note in tables.notes([row], None))
+
+
+def test_without_labels_there_is_nothing_to_compare() -> None:
+    with pytest.raises(UserError, match="has no labels"):
+        rows({("A", 0, ""): [None, None]})
+
+
+def test_the_tables_tell_the_same() -> None:
+    both = rows()
+    table = tables.cells(both, 0.7)
+    assert table[1] == ["A", "0.7000 ± 0.1414", "0.8000 ± 0.0000", "0.5667 ± 0.0471", "2.5 ± 0.7"]
+    assert table[2][-1] == "3.0 (1 of 2)"
+    assert tables.as_markdown(table).splitlines()[2].startswith("| A | 0.7000 ± 0.1414 |")
+    assert tables.as_text(table).splitlines()[2].split()[0] == "A"
+    (line, _) = csv.DictReader(io.StringIO(tables.as_csv(both, 0.7)))
+    assert float(line["final_mean"]) == pytest.approx(0.7)
+    assert float(line["rounds_to_target_mean"]) == 2.5
+    assert tables.cells(rows(target=0.99), 0.99)[1][-1] == "never"
+    alone = rows({("A", 0, ""): [0.5]}, None)
+    assert tables.cells(alone, None)[1] == ["A", "0.5000", "0.5000", "0.5000"]
+    assert "One seed" in tables.notes(alone, None)[0]
+
+
+def test_figures_are_pictures_and_the_page_needs_nothing_beside_it() -> None:
+    drawn = {"curves": figures.curves(rows(), "t"), "bars": figures.bars(rows(), "t")}
+    assert all(png.startswith(b"\x89PNG") for png in drawn.values())
+    assert figures.curves(rows(), "t") == drawn["curves"]
+    page = comparison_page("<A>", tables.cells(rows(), None), ["note"], drawn, "mrtf compare", {"a": {"b": 1}})
+    assert "&lt;A&gt;" in page
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page
