@@ -12,6 +12,7 @@ from torch import Tensor
 from .algorithms import FedAvg
 from .algorithms.round import RoundReport, ServerBench, ServerState
 from .data import Examiner
+from .privacy_budget import PrivacyBudget
 from .run_store import RunStore
 from .settings import RunSettings
 
@@ -40,6 +41,7 @@ class Recorder:
         self.class_names = class_names
         self.watchers = watchers or []
         self.started = time.time()
+        self.budget = PrivacyBudget(settings)
 
     def round_done(
         self, state: ServerState, report: RoundReport, bench: ServerBench, facts: dict[str, Any]
@@ -63,6 +65,7 @@ class Recorder:
             "seconds_refine": facts["seconds_refine"],
             "bytes_up": facts["bytes_up"],
             "bytes_down": facts["bytes_down"],
+            **self._spent(facts["clients"]),
         }
         self.store.append_metrics(line)
         self.store.save_state(state)
@@ -78,6 +81,10 @@ class Recorder:
         summary = self._summary(state, logits, interrupted)
         self.store.write_json("summary.json", summary)
         return summary
+
+    def _spent(self, *clients: list[int]) -> dict[str, Any]:
+        """The privacy budget after the rounds that are written down, and those given."""
+        return self.budget.spent([*(line["clients"] for line in self.store.read_metrics()), *clients])
 
     def _scores(self, state: ServerState, report: RoundReport, bench: ServerBench) -> dict[str, float | None]:
         names = ("acc", "acc_aggregated", "acc_ensemble", "acc_targets", "acc_refined")
@@ -117,6 +124,7 @@ class Recorder:
             "accuracy": None,
             "macro_f1": None,
             "recall": None,
+            **self.budget.summary(self._spent()),
         }
         if self.examiner is not None:
             report = self.examiner.report(logits)

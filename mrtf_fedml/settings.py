@@ -17,6 +17,7 @@ from pydantic_core import ArgsKwargs
 from .baseline_settings import BaselineSettings
 from .data_settings import DataSettings
 from .errors import UserError, nearest
+from .privacy_settings import PrivacySettings
 from .setting_types import VALIDATED as _VALIDATED
 from .setting_types import Count, NonNegative, Positive, Share, Steps
 
@@ -147,6 +148,7 @@ class RunSettings:
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     train: TrainSettings = dataclasses.field(default_factory=TrainSettings)
     device: DeviceSettings = dataclasses.field(default_factory=DeviceSettings)
+    privacy: PrivacySettings = dataclasses.field(default_factory=PrivacySettings)
     mrtf: MrTFSettings = dataclasses.field(default_factory=MrTFSettings)
 
     @classmethod
@@ -203,6 +205,7 @@ _PARTS: dict[str, tuple[str, type]] = {
     "model": ("model_args", ModelSettings),
     "train": ("train_args", TrainSettings),
     "device": ("device_args", DeviceSettings),
+    "privacy": ("dp_args", PrivacySettings),
 }
 
 

@@ -40,6 +40,11 @@ class Scaffold(FedAvg):
                 f"Scaffold's variates are gradients of SGD, but client_optimizer is {train.client_optimizer!r} "
                 "(train_args); set it to sgd"
             )
+        if settings.privacy.active:
+            raise UserError(
+                "Scaffold's variates tell a client's gradient without noise, so no privacy (dp_args) can be promised; "
+                "leave clip and sigma out, or choose another algorithm"
+            )
         self.local: TrainSettings = train if train.scaffold_momentum else replace(train, momentum=0.0)
 
     def for_client(self, state: ServerState, client: int) -> Weights:

@@ -74,9 +74,19 @@ def _ending(store: RunStore) -> str:
             rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
     else:
         rows.append(("accuracy", "not known: the server's set came without labels"))
+    if "epsilon_server" in summary:
+        rows.append(("privacy", _privacy(summary)))
     rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]
     width = max(len(word) for word, _ in rows)
     return "\n".join(["", *(f"  {word:<{width}}  {value}" for word, value in rows)])
+
+
+def _privacy(summary: dict[str, Any]) -> str:
+    server, release = summary["epsilon_server"], summary["epsilon_release"]
+    if isinstance(server, str):
+        return "epsilon none: without both clip and sigma (dp_args) nothing is guaranteed"
+    delta = summary["privacy_delta"]
+    return f"epsilon {server:.3g} towards the server, {release:.3g} of what is released (delta {delta:g})"
 
 
 _RESULTS = (("predictions", "predictions.csv"), ("model", "model.safetensors"), ("report", "report.html"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
 from ..algorithms import FedAvg
+from ..algorithms.privacy import noise_generator, protected
 from ..algorithms.round import ClientUpdate
 from ..models.weights import load, snapshot
 from .arguments import AsFedAvg, settings_of
@@ -26,6 +28,7 @@ class AlgorithmTrainer(ClientTrainer):
         super().__init__(model, AsFedAvg(args))
         self.algorithm = self.algorithm_class(settings_of(args))
         self._given: Message = {}
+        self._start: Message = {}
         self._trained: ClientUpdate | None = None
         self._outgoing: ClientUpdate | None = None
 
@@ -47,9 +50,10 @@ class AlgorithmTrainer(ClientTrainer):
     def train(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """The client's rule, for the client `self.id` in the round `args.round_idx`."""
         self.model.to(device)
+        self._start = snapshot(self.model)
         self._trained = self.algorithm.train_client(
             self.model,
-            start=snapshot(self.model),
+            start=self._start,
             data=train_data,
             samples=self.local_sample_number,
             client=int(self.id),
@@ -58,6 +62,14 @@ class AlgorithmTrainer(ClientTrainer):
         )
 
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
-        """FedML's local DP first: the loss is no weight, and is attached after the noise."""
+        """Differential privacy, FedML's or ours; then the loss, which is no weight.
+
+        With ours the loss stays with the client: it leaves by no noisy channel, and the server has a fallback for it.
+        """
         super().on_after_local_training(train_data, device, args)
         self._outgoing = self._trained
+        settings = self.algorithm.settings
+        if settings.privacy.active and self._trained is not None:
+            generator = noise_generator(settings, int(self.id), int(args.round_idx))
+            load(self.model, protected(self._start, snapshot(self.model), settings.privacy, generator))
+            self._outgoing = replace(self._trained, loss=None)

@@ -85,6 +85,10 @@ _WORDS = {
     "seconds": "time spent computing",
     "mean_accuracy_over_rounds": "mean accuracy over the rounds",
     "macro_f1": "macro F1",
+    "epsilon_server": "privacy budget epsilon, towards the server",
+    "epsilon_release": "privacy budget epsilon, of what is released",
+    "privacy_delta": "delta of the privacy budget",
+    "privacy_note": "on the privacy budget",
 }
 
 
@@ -118,6 +122,8 @@ def _value(key: str, value: Any) -> str:
         return "yes" if value else "no"
     if key == "seconds":
         return duration(value)
+    if key.startswith(("epsilon_", "privacy_")) and isinstance(value, float):
+        return f"{value:.4g}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
