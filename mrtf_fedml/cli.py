@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from .errors import UserError
+from .errors import RunStopped, UserError
 from .version import __version__
 
 INTERRUPTED = 130
@@ -25,6 +25,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"mrtf: {error}", file=sys.stderr)
         return 2
+    except RunStopped as error:
+        print(f"mrtf: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("mrtf: interrupted; what was finished is saved", file=sys.stderr)
         return INTERRUPTED
@@ -83,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         help="change a key of the configuration; may be given several times",
     )
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
+    run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
+    run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")

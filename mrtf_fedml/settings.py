@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
 from .errors import UserError, nearest
+from .silo_settings import SiloSettings
 
 _VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True)
 
@@ -174,6 +175,7 @@ class RunSettings:
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     train: TrainSettings = dataclasses.field(default_factory=TrainSettings)
     device: DeviceSettings = dataclasses.field(default_factory=DeviceSettings)
+    silo: SiloSettings = dataclasses.field(default_factory=SiloSettings)
     mrtf: MrTFSettings = dataclasses.field(default_factory=MrTFSettings)
 
     @classmethod
@@ -220,6 +222,7 @@ _PARTS: dict[str, tuple[str, type]] = {
     "model": ("model_args", ModelSettings),
     "train": ("train_args", TrainSettings),
     "device": ("device_args", DeviceSettings),
+    "silo": ("comm_args", SiloSettings),
 }
 
 
@@ -227,12 +230,10 @@ def section_keys() -> dict[str, list[str]]:
     """The section of FedML's YAML in which each of our keys is written."""
     keys = {section: [field.name for field in dataclasses.fields(part)] for section, part in _PARTS.values()}
     keys["mrtf_args"] = [field.name for field in dataclasses.fields(MrTFSettings)]
-    for key, home, section in (
-        ("backend", "common_args", "comm_args"),
-        ("frequency_of_the_test", "train_args", "validation_args"),
-    ):
+    moved = (("backend", "common_args", "comm_args"), ("frequency_of_the_test", "train_args", "validation_args"))
+    for key, home, section in moved:
         keys[home].remove(key)
-        keys[section] = [key]
+        keys.setdefault(section, []).append(key)
     return keys
 
 

@@ -13,9 +13,10 @@ from fedml.arguments import Arguments
 from ..settings import MrTFSettings, RunSettings
 
 
-def arguments_from(config_file: Path) -> Arguments:
+def arguments_from(config_file: Path, rank: int = 0) -> Arguments:
     """FedML's own arguments, from a configuration file, without its command line."""
-    command_line = Namespace(yaml_config_file=str(config_file), rank=0, role="server", run_id="0")
+    role = "server" if rank == 0 else "client"
+    command_line = Namespace(yaml_config_file=str(config_file), rank=rank, role=role, run_id="0")
     return Arguments(command_line, override_cmd_args=True)
 
 
@@ -47,7 +48,7 @@ def resolved_config(args: Any, settings: RunSettings) -> dict[str, dict[str, Any
     return resolved
 
 
-_SECRETS = ("wandb_key", "mlops_api_key")
+_SECRETS = ("wandb_key", "mlops_api_key", "customized_training_mqtt_config", "customized_training_s3_config")
 
 
 def _file_of(args: Any) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..configuration import Config
-from ..data import TransductiveDataset
+from ..data import SiloDataset, TransductiveDataset
 from ..models import create_model
 from ..settings import RunSettings
 from .arguments import arguments_from
@@ -23,11 +23,12 @@ from .registry import OUR_WORDS, register
 def launch(
     config: Config,
     settings: RunSettings,
-    dataset: TransductiveDataset,
+    dataset: TransductiveDataset | SiloDataset,
     resume: str | None = None,
     verbose: bool = False,
-) -> Path:
-    """Run to the end and return the run's folder.
+    rank: int = 0,
+) -> Path | None:
+    """Run to the end and return the run's folder; None for a silo, which has none.
 
     Args:
         config: the user's sections, FedML's own keys included.
@@ -35,20 +36,24 @@ def launch(
         dataset: what `settings.data` describes.
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
+        rank: this party's place in a run across silos; 0 is the server.
     """
     threads = set_threads(settings.device.threads)
     # FedML reads its arguments from a file, and we read that file again to see the sections it forgets.
     with TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(_for_fedml(config, settings, threads), sort_keys=False))
-        args = arguments_from(file)
+        args = arguments_from(file, rank)
         args.mrtf_resume = resume
+        if settings.common.training_type == "cross_silo":
+            # FedML counts those chosen in a round; here every silo is a party of its own.
+            args.worker_num = settings.train.client_num_in_total
         args = initialise(args, verbose)
         device = fedml.device.get_device(args)
         model = create_model(settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed)
         register()
         FedMLRunner(args, device, dataset, model).run()
-    return Path(args.mrtf_run_dir)
+    return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
 
 
 def _for_fedml(config: Config, settings: RunSettings, threads: int) -> Config:
