@@ -54,6 +54,8 @@ class SiloBackend(BaseCommunicationManager):
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
+        #: Whether the federation has come to its end with everybody in it.
+        self.ended_well = False
         #: What has arrived, as the backend brings it; None ends the delivery.
         self.arrived: queue.Queue[Any] = queue.Queue()
         self._delivery = threading.Thread(target=self._deliver, name="silo delivery", daemon=True)

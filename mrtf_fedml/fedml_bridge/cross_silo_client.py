@@ -117,6 +117,7 @@ class Silo(SiloManager):
         reason = protocol.reason_of(message)
         # The last word: over MQTT_S3 it returns when the broker has it. A server that is gone already needs it not.
         self.tries_to_send(self._status(protocol.FINISHED))
+        self.com_manager.ended_well = not reason
         if reason:
             raise RunStopped(f"the server has ended the run: {reason}")
 

@@ -202,3 +202,4 @@ class SiloServer(SiloManager):
             self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
         while self.presence.here and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
+        self.com_manager.ended_well = not reason and not self.presence.here

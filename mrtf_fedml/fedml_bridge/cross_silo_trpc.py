@@ -10,6 +10,7 @@ import csv
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,8 @@ from ..errors import RunStopped, UserError
 from ..settings import SiloSettings
 from .cross_silo_backend import Place, SiloBackend, Unreachable
 from .cross_silo_codec import message_of
+
+_FAREWELL_SECONDS = 5
 
 #: Where calls from others put what they bring; a call names a function, not an object.
 _mailbox: queue.Queue[Any] = queue.Queue()
@@ -67,8 +70,11 @@ class TrpcBackend(SiloBackend):
             return
 
     def stop_receive_message(self) -> None:
-        """Leave; the others are not waited for, since one of them may be dead."""
-        rpc.shutdown(graceful=False)
+        """Leave together with the others; where one of them is dead, alone."""
+        try:
+            rpc.shutdown(graceful=self.ended_well, timeout=_FAREWELL_SECONDS)
+        except RuntimeError:
+            rpc.shutdown(graceful=False)
         super().stop_receive_message()
 
     def _receiver(self, msg: Message) -> str:
@@ -106,8 +112,11 @@ def _bounded(meet: Callable[[], None], seconds: float, address: tuple[str, str],
     thread = threading.Thread(target=attempt, name="meeting", daemon=True)
     thread.start()
     deadline = time.monotonic() + seconds
-    while thread.is_alive() and time.monotonic() < deadline:
-        thread.join(timeout=0.2)
+    with warnings.catch_warnings():
+        # PyTorch warns of how PyTorch calls itself there.
+        warnings.simplefilter("ignore", UserWarning)
+        while thread.is_alive() and time.monotonic() < deadline:
+            thread.join(timeout=0.2)
     if thread.is_alive() or failures:
         why = f" ({str(failures[0]).splitlines()[0]})" if failures else ""
         raise RunStopped(
