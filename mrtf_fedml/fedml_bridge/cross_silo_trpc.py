@@ -7,6 +7,7 @@ started anew cannot come back. Whoever reaches the ports can run code: PyTorch's
 from __future__ import annotations
 
 import csv
+import logging
 import queue
 import threading
 import time
@@ -24,6 +25,8 @@ from ..errors import RunStopped, UserError
 from ..settings import SiloSettings
 from .cross_silo_backend import Place, SiloBackend, Unreachable
 from .cross_silo_codec import message_of
+
+_log = logging.getLogger(__name__)
 
 _FAREWELL_SECONDS = 5
 
@@ -73,8 +76,9 @@ class TrpcBackend(SiloBackend):
         """Leave together with the others; where one of them is dead, alone."""
         try:
             rpc.shutdown(graceful=self.ended_well, timeout=_FAREWELL_SECONDS)
-        except RuntimeError:
-            rpc.shutdown(graceful=False)
+        except RuntimeError as error:
+            # PyTorch has shut this end down all the same; another end was quicker, or is dead.
+            _log.debug("the parties did not leave together: %s", error)
         super().stop_receive_message()
 
     def _receiver(self, msg: Message) -> str:
