@@ -55,6 +55,7 @@ class GrpcBackend(SiloBackend):
         self._credentials = channel_credentials(settings)
         self._channels: dict[int, grpc.Channel] = {}
         self._opening = threading.Lock()
+        self._calls: set[grpc.Future] = set()
         own = self.addresses[place.own_id]
         servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(place.ranks), place.rank)
         servicer.message_q = self.arrived
@@ -110,7 +111,11 @@ class GrpcBackend(SiloBackend):
 
     def ping(self, msg: Message) -> None:
         """Call without waiting for the answer."""
-        self._stub(int(msg.get_receiver_id())).sendMessage.future(self._request(msg), timeout=_PING_SECONDS)
+        stub = self._stub(int(msg.get_receiver_id()))
+        call = stub.sendMessage.future(self._request(msg), timeout=_PING_SECONDS)
+        # GRPC cancels a call that nobody holds.
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
     def _request(self, msg: Message) -> CommRequest:
         return CommRequest(client_id=self._own_id, message=encode(msg.get_params()))

@@ -54,7 +54,7 @@ class Party:
     def __init__(self, run: Callable[[list[str]], int], words: list[str], log: Path) -> None:
         self.log = log
         log.touch()
-        self.process = FORKS.Process(target=_party, args=(run, words, str(log)))
+        self.process = FORKS.Process(target=_party, args=(run, words, str(log), os.getcwd()))
         self.process.start()
 
     @property
@@ -104,10 +104,15 @@ class Federation:
 
     def start(self, rank: int, *words: str, config: dict[str, Any] | None = None) -> Party:
         """`mrtf run --rank RANK` in a process of its own."""
-        number = len(self.parties)
-        file = write_yaml(self.folder / f"{rank}-{number}.yaml", config or self.config)
-        words = ("run", "--cf", str(file), "--rank", str(rank), *words)
-        party = Party(_command_line, list(words), self.folder / f"{rank}-{number}.log")
+        file = write_yaml(self.folder / f"{rank}-{len(self.parties)}.yaml", config or self.config)
+        return self._add(rank, ["run", "--cf", str(file), "--rank", str(rank), *words])
+
+    def resume(self) -> Party:
+        """`mrtf run --resume` of the server."""
+        return self._add(0, ["run", "--resume", str(self.run_dir), "--rank", "0"])
+
+    def _add(self, rank: int, words: list[str]) -> Party:
+        party = Party(_command_line, words, self.folder / f"{rank}-{len(self.parties)}.log")
         self.parties.append(party)
         return party
 
@@ -119,7 +124,8 @@ class Federation:
         return metrics.read_text().count("\n") if metrics.exists() else 0
 
 
-def _party(run: Callable[[list[str]], int], words: list[str], log: str) -> None:
+def _party(run: Callable[[list[str]], int], words: list[str], log: str, folder: str) -> None:
+    os.chdir(folder)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
