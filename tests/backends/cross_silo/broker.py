@@ -23,7 +23,8 @@ def start_broker(folder: Path, port: int) -> Iterator[str]:
     if mosquitto:
         name, command = "mosquitto", [mosquitto, "-c", str(_mosquitto_file(folder, port))]
     else:
-        amqtt = Path(sys.executable).parent / "amqtt"
+        # In an environment of its own, made by launch/broker.sh.
+        amqtt = Path(sys.prefix) / "broker" / "bin" / "amqtt"
         assert amqtt.exists(), "no MQTT broker: install mosquitto, or run launch/test.sh, which finds or installs one"
         name, command = "amqtt", [str(amqtt), "-c", str(_amqtt_file(folder, port))]
     with (folder / "broker.log").open("w") as log:
