@@ -18,6 +18,7 @@ from .data_settings import DataSettings
 from .errors import UserError, nearest
 from .setting_types import VALIDATED as _VALIDATED
 from .setting_types import Count, NonNegative, Positive, Share, Steps
+from .silo_settings import SiloSettings
 
 #: What each preset changes in the defaults. `paper` is the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -146,6 +147,7 @@ class RunSettings:
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     train: TrainSettings = dataclasses.field(default_factory=TrainSettings)
     device: DeviceSettings = dataclasses.field(default_factory=DeviceSettings)
+    silo: SiloSettings = dataclasses.field(default_factory=SiloSettings)
     mrtf: MrTFSettings = dataclasses.field(default_factory=MrTFSettings)
 
     @classmethod
@@ -202,6 +204,7 @@ _PARTS: dict[str, tuple[str, type]] = {
     "model": ("model_args", ModelSettings),
     "train": ("train_args", TrainSettings),
     "device": ("device_args", DeviceSettings),
+    "silo": ("comm_args", SiloSettings),
 }
 
 
@@ -209,12 +212,10 @@ def section_keys() -> dict[str, list[str]]:
     """The section of FedML's YAML in which each of our keys is written."""
     keys = {section: [field.name for field in dataclasses.fields(part)] for section, part in _PARTS.values()}
     keys["mrtf_args"] = [field.name for field in dataclasses.fields(MrTFSettings)]
-    for key, home, section in (
-        ("backend", "common_args", "comm_args"),
-        ("frequency_of_the_test", "train_args", "validation_args"),
-    ):
+    moved = (("backend", "common_args", "comm_args"), ("frequency_of_the_test", "train_args", "validation_args"))
+    for key, home, section in moved:
         keys[home].remove(key)
-        keys[section] = [key]
+        keys.setdefault(section, []).append(key)
     return keys
 
 
