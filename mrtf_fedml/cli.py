@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .errors import UserError
+from .errors import RunStopped, UserError
 from .fedml_bridge.mpi_start import started_rank
 from .version import __version__
 
@@ -27,6 +27,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         _say(f"mrtf: {error}")
         return 2
+    except RunStopped as error:
+        print(f"mrtf: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         _say("mrtf: interrupted; what was finished is saved")
         return INTERRUPTED
@@ -104,6 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         help="change a key of the configuration; may be given several times",
     )
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
+    run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
+    run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")

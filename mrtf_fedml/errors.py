@@ -1,10 +1,17 @@
-"""The one kind of error that a user causes and can mend."""
+"""The error that a user causes and can mend, and the end that nobody here caused."""
 
 
 class UserError(ValueError):
     """A wrong file, setting or array: the message names it and says what to do.
 
     The command line prints the message alone, without a traceback, and exits with 2.
+    """
+
+
+class RunStopped(RuntimeError):
+    """The run cannot go on for a reason outside this process: the message says which, and what to do.
+
+    The command line prints the message alone, without a traceback, and exits with 1.
     """
 
 

@@ -20,6 +20,7 @@ from .errors import UserError, nearest
 from .privacy_settings import PrivacySettings
 from .setting_types import VALIDATED as _VALIDATED
 from .setting_types import Count, NonNegative, Positive, Share, Steps
+from .silo_settings import SiloSettings
 
 #: What each preset changes in the defaults. `paper` is the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -148,6 +149,7 @@ class RunSettings:
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     train: TrainSettings = dataclasses.field(default_factory=TrainSettings)
     device: DeviceSettings = dataclasses.field(default_factory=DeviceSettings)
+    silo: SiloSettings = dataclasses.field(default_factory=SiloSettings)
     privacy: PrivacySettings = dataclasses.field(default_factory=PrivacySettings)
     mrtf: MrTFSettings = dataclasses.field(default_factory=MrTFSettings)
 
@@ -205,6 +207,7 @@ _PARTS: dict[str, tuple[str, type]] = {
     "model": ("model_args", ModelSettings),
     "train": ("train_args", TrainSettings),
     "device": ("device_args", DeviceSettings),
+    "silo": ("comm_args", SiloSettings),
     "privacy": ("dp_args", PrivacySettings),
 }
 
@@ -216,7 +219,7 @@ def section_keys() -> dict[str, list[str]]:
     moved = (("backend", "common_args", "comm_args"), ("frequency_of_the_test", "train_args", "validation_args"))
     for key, home, section in moved:
         keys[home].remove(key)
-        keys[section] = [key]
+        keys.setdefault(section, []).append(key)
     return keys
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,34 +21,65 @@ from ..settings import RunSettings
 def run(options: argparse.Namespace) -> int:
     """Run what the options ask for, and print how it ended; under mpirun, as one rank of it."""
     with one_for_all():
-        return _run(options)
+        with agreement():
+            config = _configuration(options)
+            settings = RunSettings.from_config(config)
+            rank = _rank(options, settings)
+            if rank is None and started_rank() > 0:
+                hold_log()
+            warn_of_near_misses(config)
+            check_start(
+                settings.common.training_type, settings.common.backend, settings.mrtf.refine_on, started_ranks()
+            )
+        if rank is None:
+            run_dir = _run(options, config, settings)
+            if started_rank() == 0 and run_dir is not None:
+                print(_ending(RunStore.open(run_dir)))
+            return 0
+    # A party across silos ends by itself: the others go on, or are told.
+    run_dir = _run(options, config, settings, rank)
+    print(f"silo {rank}: the run is over" if run_dir is None else _ending(RunStore.open(run_dir)))
+    return 0
 
 
-def _run(options: argparse.Namespace) -> int:
-    if started_rank() > 0:
-        hold_log()
+def _run(options: argparse.Namespace, config: Config, settings: RunSettings, rank: int | None = None) -> Path | None:
     with agreement():
-        config = _configuration(options)
-        warn_of_near_misses(config)
-        settings = RunSettings.from_config(config)
-        check_start(settings.common.training_type, settings.common.backend, settings.mrtf.refine_on, started_ranks())
         # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
         from ..algorithms import algorithm_named
-        from ..data import load
+        from ..data import TransductiveDataset, load_for
 
         algorithm_named(settings.train.federated_optimizer)
-        dataset = load(settings)
-        # Where clients are users, or come from a loader, the data say how many there are.
-        settings = settings.with_clients(dataset.client_num)
+        dataset = load_for(settings, rank)
+        if rank is None and isinstance(dataset, TransductiveDataset):
+            # Where clients are users, or come from a loader, the data say how many there are.
+            settings = settings.with_clients(dataset.client_num)
     with warnings.catch_warnings():
         # FedML's imports warn of their own dependencies at length; --verbose shows that too.
         warnings.simplefilter("default" if options.verbose else "ignore")
         from ..fedml_bridge.launcher import launch
 
-    run_dir = launch(config, settings, dataset, resume=options.resume, verbose=options.verbose)
-    if started_rank() == 0:
-        print(_ending(RunStore.open(run_dir)))
-    return 0
+    return launch(config, settings, dataset, resume=options.resume, verbose=options.verbose, rank=rank or 0)
+
+
+def _rank(options: argparse.Namespace, settings: RunSettings) -> int | None:
+    """The process's place in a run across silos, by FedML's own flags or by mpirun; None in a simulation."""
+    rank: int | None = options.rank
+    if settings.common.training_type != "cross_silo":
+        if rank is not None or options.role is not None:
+            raise UserError("--rank and --role belong to training_type: cross_silo; leave them out")
+        return None
+    if settings.common.backend == "MPI":
+        # mpirun says it, in a variable of Open MPI or of MPICH.
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+    if rank is None and options.role == "server":
+        rank = 0
+    if rank is None:
+        raise UserError("a run across silos needs --role server, or --role client --rank R with R = 1, 2, ...")
+    if options.role is not None and (rank == 0) != (options.role == "server"):
+        raise UserError(f"--role {options.role} does not fit --rank {rank}; the server has rank 0, the silos 1, 2, ...")
+    if not 0 <= rank <= settings.train.client_num_in_total:
+        raise UserError(f"--rank {rank}: the ranks go from 0 (the server) to client_num_in_total (the last silo)")
+    return rank
 
 
 def _configuration(options: argparse.Namespace) -> Config:

@@ -7,6 +7,7 @@ sealed.
 
 from .examiner import Examiner
 from .partition import by_dirichlet, by_label, by_user, iid, partition
+from .party import SiloDataset, load_for
 from .shards import TensorShard, UnlabelledSet
 from .sources import SOURCES, Source, Users, load_source
 from .tensors import to_tensor
@@ -15,6 +16,7 @@ from .transductive import TransductiveDataset, from_fedml, load
 __all__ = [
     "SOURCES",
     "Examiner",
+    "SiloDataset",
     "Source",
     "TensorShard",
     "TransductiveDataset",
@@ -26,6 +28,7 @@ __all__ = [
     "from_fedml",
     "iid",
     "load",
+    "load_for",
     "load_source",
     "partition",
     "to_tensor",

@@ -73,6 +73,11 @@ class TransductiveDataset(list[Any]):
         self[3] = UnlabelledSet(self.server_inputs, self[3].batch_size)
 
     @property
+    def example_inputs(self) -> Tensor:
+        """Inputs to try a model on."""
+        return self.server_inputs
+
+    @property
     def class_num(self) -> int:
         """The number of classes C."""
         return len(self.class_names)

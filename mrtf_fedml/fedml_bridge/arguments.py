@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,16 @@ from fedml.arguments import Arguments
 from ..settings import MrTFSettings, RunSettings
 
 
-def arguments_from(config_file: Path) -> Arguments:
+def arguments_from(config_file: Path, rank: int = 0) -> Arguments:
     """FedML's own arguments, from a configuration file, without its command line."""
-    command_line = Namespace(yaml_config_file=str(config_file), rank=0, role="server", run_id="0")
-    return Arguments(command_line, override_cmd_args=True)
+    role = "server" if rank == 0 else "client"
+    command_line = Namespace(yaml_config_file=str(config_file), rank=rank, role=role, run_id="0")
+    args = Arguments(command_line, override_cmd_args=True)
+    # The place is the command line's. FedML's agents write theirs into the file, and say by a variable that they do.
+    args.rank, args.role = rank, role
+    if "FEDML_USING_MLOPS" in os.environ:
+        args.using_mlops = os.environ["FEDML_USING_MLOPS"]
+    return args
 
 
 def settings_of(args: Any) -> RunSettings:
@@ -47,7 +54,7 @@ def resolved_config(args: Any, settings: RunSettings) -> dict[str, dict[str, Any
     return resolved
 
 
-_SECRETS = ("wandb_key", "mlops_api_key")
+_SECRETS = ("wandb_key", "mlops_api_key", "customized_training_mqtt_config", "customized_training_s3_config")
 
 
 def _file_of(args: Any) -> dict[str, Any] | None:

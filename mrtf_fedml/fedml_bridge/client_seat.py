@@ -1,4 +1,4 @@
-"""The place at which clients train in a simulation, one after another."""
+"""How a client trains, through FedML's hooks; and the seat that the clients of a simulation take in turn."""
 
 from __future__ import annotations
 
@@ -26,17 +26,22 @@ class ClientSeat(Client):
     def train_client(self, index: int, weights: Message) -> tuple[int, Message]:
         """The client's sample count and its message, in the round `args.round_idx`."""
         self.update_local_dataset(index, self.training_data[index], self.test_data[index], self.sample_numbers[index])
-        # What a user's trainer or FedML's hooks draw from the global state is the client's own, in whichever process.
-        with forked(int(getattr(self.args, "random_seed", 0)), "client", index, int(self.args.round_idx)):
-            message = self.train(weights)
-        return self.get_sample_number(), message
+        return self.get_sample_number(), self.train(weights)
 
     def train(self, w_global: Message) -> Message:
         """From these weights to the client's message, through FedML's hooks."""
         trainer = self.model_trainer
-        trainer.set_model_params(w_global)
         trainer.update_dataset(self.local_training_data, self.local_test_data, self.local_sample_number)
-        trainer.on_before_local_training(trainer.local_train_dataset, self.device, self.args)
-        trainer.train(trainer.local_train_dataset, self.device, self.args)
-        trainer.on_after_local_training(trainer.local_train_dataset, self.device, self.args)
+        return through_hooks(trainer, w_global, self.device, self.args)
+
+
+def through_hooks(trainer: ClientTrainer, weights: Message, device: torch.device, args: Any) -> Message:
+    """A client's message, after the hooks in FedML's order, in the round `args.round_idx`."""
+    seed, client, round_index = int(getattr(args, "random_seed", 0)), int(trainer.id), int(args.round_idx)
+    # What a user's trainer or FedML's hooks draw from the global state is the client's own, in whichever process.
+    with forked(seed, "client", client, round_index):
+        trainer.set_model_params(weights)
+        trainer.on_before_local_training(trainer.local_train_dataset, device, args)
+        trainer.train(trainer.local_train_dataset, device, args)
+        trainer.on_after_local_training(trainer.local_train_dataset, device, args)
         return trainer.get_model_params()

@@ -10,7 +10,7 @@ from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..configuration import Config
-from ..data import TransductiveDataset
+from ..data import SiloDataset, TransductiveDataset
 from ..models.text_shape import vocabulary_of
 from ..settings import RunSettings
 from .arguments import arguments_from
@@ -24,11 +24,12 @@ from .zoo import build_model
 def launch(
     config: Config,
     settings: RunSettings,
-    dataset: TransductiveDataset,
+    dataset: TransductiveDataset | SiloDataset,
     resume: str | None = None,
     verbose: bool = False,
-) -> Path:
-    """Run to the end and return the run's folder.
+    rank: int = 0,
+) -> Path | None:
+    """Run to the end and return the run's folder; None for a silo, which has none.
 
     Args:
         config: the user's sections, FedML's own keys included.
@@ -36,6 +37,7 @@ def launch(
         dataset: what `settings.data` describes.
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
+        rank: this party's place in a run across silos; 0 is the server.
     """
     comm = world()
     place = Place() if comm is None else place_in(comm)
@@ -44,8 +46,11 @@ def launch(
     with TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(_for_fedml(config, settings, threads), sort_keys=False))
-        args = arguments_from(file)
+        args = arguments_from(file, rank)
         args.mrtf_resume = resume
+        if settings.common.training_type == "cross_silo":
+            # FedML counts those chosen in a round; here every silo is a party of its own.
+            args.worker_num = settings.train.client_num_in_total
         args = initialise(args, verbose)
         with agreement():
             device = device_of_run(args, place)
@@ -54,14 +59,14 @@ def launch(
                 dataset.input_shape,
                 dataset.class_num,
                 settings.common.random_seed,
-                example=dataset.server_inputs,
-                vocabulary=vocabulary_of(dataset.server_inputs, getattr(dataset[2], "inputs", None)),
+                example=dataset.example_inputs,
+                vocabulary=vocabulary_of(dataset.example_inputs, getattr(dataset[2], "inputs", None)),
             )
-        if place.rank > 0 and settings.mrtf.refine_on == "server":
+        if place.rank > 0 and isinstance(dataset, TransductiveDataset) and settings.mrtf.refine_on == "server":
             dataset.forget_server_set()
         register()
         FedMLRunner(args, device, dataset, model).run()
-    return Path(args.mrtf_run_dir)
+    return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
 
 
 def _for_fedml(config: Config, settings: RunSettings, threads: int) -> Config:

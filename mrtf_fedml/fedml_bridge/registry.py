@@ -13,9 +13,13 @@ from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..errors import UserError
+from .arguments import settings_of
 from .client_side import AlgorithmTrainer
+from .compatibility import check_clients, check_version, refuse_what_cannot_combine
+from .cross_silo import is_silo, server_of, silo_of
 from .mpi import MPISimulation
 from .mpi_start import check_start, started_ranks
+from .offline import go_online, stay_offline
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator
 from .single_process import SingleProcess
@@ -34,10 +38,15 @@ _original: Callable[..., None] | None = None
 
 
 def register() -> None:
-    """Let FedMLRunner run our algorithms; every one of FedML's stays as it was. Twice does no harm."""
+    """Let FedMLRunner run our algorithms; every one of FedML's stays as it was. Twice does no harm.
+
+    `fedml.init()` is also kept off the network in runs whose tracking is off.
+    """
     global _original
     if _original is not None:
         return
+    check_version()
+    stay_offline()
     _original = fedml_init = FedMLRunner.__init__
 
     @functools.wraps(fedml_init)
@@ -51,7 +60,7 @@ def register() -> None:
         server_aggregator: Any = None,
         algorithm_flow: Any = None,
     ) -> None:
-        if algorithm_flow is not None or not _is_ours(args, server_aggregator):
+        if algorithm_flow is not None or not _is_ours(args, client_trainer, server_aggregator):
             fedml_init(self, args, device, dataset, model, client_trainer, server_aggregator, algorithm_flow)
             return
         self.runner = _our_runner(args, device, dataset, model, client_trainer, server_aggregator)
@@ -60,15 +69,16 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Give FedMLRunner back as it was."""
+    """Give FedML back as it was."""
     global _original
+    go_online()
     if _original is not None:
         FedMLRunner.__init__ = _original
         _original = None
 
 
-def _is_ours(args: Any, server_aggregator: Any) -> bool:
-    if isinstance(server_aggregator, AlgorithmAggregator):
+def _is_ours(args: Any, client_trainer: Any, server_aggregator: Any) -> bool:
+    if isinstance(client_trainer, AlgorithmTrainer) or isinstance(server_aggregator, AlgorithmAggregator):
         return True
     word = str(getattr(args, "federated_optimizer", ""))
     return word in OUR_WORDS or word.lower().startswith(OUR_PREFIX)
@@ -76,26 +86,29 @@ def _is_ours(args: Any, server_aggregator: Any) -> bool:
 
 def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any) -> Any:
     keep_classes(model, dataset)
-    if server_aggregator is None:
-        trainer_class, aggregator_class = PAIRS[algorithm_named(args.federated_optimizer).name]
-        server_aggregator = aggregator_class(model, args)
-        client_trainer = client_trainer or trainer_class(model, args)
-    elif not isinstance(server_aggregator, AlgorithmAggregator):
+    if server_aggregator is not None and not isinstance(server_aggregator, AlgorithmAggregator):
         raise UserError(
             f"federated_optimizer {args.federated_optimizer!r} brings its own server aggregator and cannot use "
             f"{type(server_aggregator).__name__}; leave it out, or name an algorithm of FedML's"
         )
-    client_trainer = client_trainer or _trainer_beside(server_aggregator)(model, args)
+    given = next((half for half in (server_aggregator, client_trainer) if hasattr(half, "algorithm")), None)
+    algorithm = given.algorithm_class if given is not None else algorithm_named(args.federated_optimizer)
+    trainer_class, aggregator_class = PAIRS[algorithm.name]
+    refuse_what_cannot_combine(args, algorithm)
+    settings = settings_of(args)
+    check_start(args.training_type, args.backend, settings.mrtf.refine_on, started_ranks())
+    client_trainer = client_trainer or trainer_class(model, args)
+    if is_silo(args):
+        # A silo has neither the server's inputs nor its aggregator.
+        return silo_of(args, device, dataset, client_trainer)
+    server_aggregator = server_aggregator or aggregator_class(model, args)
+    if args.training_type == "cross_silo":
+        return server_of(args, device, dataset, server_aggregator)
+    check_clients(dataset, settings.train.client_num_in_total)
     backend = _BACKENDS.get((args.training_type, args.backend))
     if backend is None:
         known = ", ".join(f"{training_type} with {name}" for training_type, name in _BACKENDS)
         raise UserError(
             f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: {known}"
         )
-    refine_on = server_aggregator.settings.mrtf.refine_on
-    check_start(args.training_type, args.backend, refine_on, started_ranks())
     return backend(args, device, dataset, model, client_trainer, server_aggregator)
-
-
-def _trainer_beside(aggregator: AlgorithmAggregator) -> type[AlgorithmTrainer]:
-    return PAIRS[aggregator.algorithm.name][0]

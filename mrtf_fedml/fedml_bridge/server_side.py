@@ -49,6 +49,7 @@ class AlgorithmAggregator(ServerAggregator):
         self._bench: ServerBench | None = None
         self._updates: list[ClientUpdate] = []
         self._clients: list[int] = []
+        self._silent: list[int] = []
         self._left_out: list[int] = []
         self._bytes_up = 0
         self._handed_out = time.perf_counter()
@@ -81,7 +82,12 @@ class AlgorithmAggregator(ServerAggregator):
     def begin_round(self, clients: list[int]) -> None:
         """The clients whose messages come next, in the order in which they will be listed."""
         self._clients = list(clients)
+        self._silent = []
         self._handed_out = time.perf_counter()
+
+    def leave_out(self, clients: list[int]) -> None:
+        """Clients of this round from whom no message will come."""
+        self._silent = list(clients)
 
     def get_model_params(self) -> OrderedDict[str, Tensor]:
         """theta_t, as clones: what the next clients receive."""
@@ -101,13 +107,14 @@ class AlgorithmAggregator(ServerAggregator):
         """Take the messages apart, leave out what is not finite, then FedML's attacks and defences."""
         self._seconds_local = time.perf_counter() - self._handed_out
         clients = self._clients or list(range(len(raw_client_model_or_grad_list)))
+        senders = [client for client in clients if client not in self._silent]
         received = [
             read_message(client, samples, message)
-            for client, (samples, message) in zip(clients, raw_client_model_or_grad_list, strict=True)
+            for client, (samples, message) in zip(senders, raw_client_model_or_grad_list, strict=True)
         ]
         kept = [update for update in received if self._is_usable(update)]
         self._clients = clients
-        self._left_out = sorted({update.client for update in received} - {update.client for update in kept})
+        self._left_out = sorted(set(clients) - {update.client for update in kept})
         self._bytes_up = sum(size_in_bytes(message) for _, message in raw_client_model_or_grad_list)
         if not kept:
             self._updates = []

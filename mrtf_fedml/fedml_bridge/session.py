@@ -34,12 +34,6 @@ class Session:
         self.args = args
         self.aggregator = aggregator
         self.dataset: TransductiveDataset = from_fedml(dataset)
-        clients, asked_for = self.dataset.client_num, aggregator.settings.train.client_num_in_total
-        # A server across silos holds no client's data, and so cannot tell.
-        if 0 < clients < asked_for:
-            raise UserError(
-                f"train_args.client_num_in_total is {asked_for} but the dataset has only {clients} clients; lower it"
-            )
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
         ids = ids_of_rows(self.dataset.ids, aggregator.bench.positions)
         self.examiner = _examiner_of(self.dataset, len(ids))
@@ -66,23 +60,25 @@ class Session:
         """All rounds that are left; what was finished is written down also when the user stops it."""
         try:
             for round_index in range(self.aggregator.state.round, self.rounds):
-                self._run_round(round_index, train_clients)
+                self.run_round(round_index, self._chosen(round_index), train_clients)
         except KeyboardInterrupt:
             _log.warning("interrupted after %d rounds; writing down what was finished", self.aggregator.state.round)
             self.finish(interrupted=True)
             raise
         self.finish()
 
-    def _run_round(self, round_index: int, train_clients: ClientsAtWork) -> None:
+    def run_round(self, round_index: int, clients: list[int], train_clients: ClientsAtWork) -> None:
         """One round, with the hooks in the order in which FedML's cross-silo server calls them."""
-        aggregator, train = self.aggregator, self.aggregator.settings.train
         self.args.round_idx = round_index
-        seed = aggregator.settings.common.random_seed
-        clients = chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)
-        aggregator.begin_round(clients)
-        entries, _ = aggregator.on_before_aggregation(train_clients(round_index, clients))
-        aggregated = aggregator.aggregate(entries)
-        aggregator.set_model_params(aggregator.on_after_aggregation(aggregated))
+        self.aggregator.begin_round(clients)
+        entries, _ = self.aggregator.on_before_aggregation(train_clients(round_index, clients))
+        aggregated = self.aggregator.aggregate(entries)
+        self.aggregator.set_model_params(self.aggregator.on_after_aggregation(aggregated))
+
+    def _chosen(self, round_index: int) -> list[int]:
+        settings = self.aggregator.settings
+        train, seed = settings.train, settings.common.random_seed
+        return chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)
 
     def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Write the answer and the report; None where not even one round was done."""

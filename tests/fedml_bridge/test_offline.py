@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fedml
 import pytest
-from fedml.core.mlops import MLOpsConfigs
+from fedml.core.mlops import MLOpsConfigs, MLOpsStore
 
+import mrtf_fedml
 from mrtf_fedml.cli import main
-from mrtf_fedml.fedml_bridge.offline import offline, wants_platform
+from mrtf_fedml.fedml_bridge.arguments import arguments_from
+from mrtf_fedml.fedml_bridge.offline import go_online, offline, stay_offline, wants_platform
 from mrtf_fedml.fedml_bridge.tracking import trackers
 from tests.conftest import small_config, write_yaml
+
+
+@pytest.fixture(autouse=True)
+def _unregistered() -> Iterator[None]:
+    """A run that an earlier test made in this process has registered us."""
+    mrtf_fedml.unregister()
+    yield
+    mrtf_fedml.unregister()
 
 
 def test_a_whole_run_opens_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +80,40 @@ def test_weights_and_biases_gets_the_numbers_of_a_round(tmp_path: Path, monkeypa
         watch({"round": 0, "clients": [1, 2], "acc": 0.5, "acc_refined": None})
         assert run.summary["acc"] == 0.5
         assert "clients" not in run.summary.keys()  # noqa: SIM118  (wandb's summary is no mapping)
+
+
+def test_while_we_are_registered_a_projects_own_init_stays_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fedml.init()` as a project calls it, with FedML's report on the environment, for a run across silos."""
+    asked: list[Any] = []
+
+    def refuse(*address: Any, **_: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    config = small_config(training_type="cross_silo", backend="GRPC")
+    args = arguments_from(write_yaml(tmp_path / "c.yaml", config))
+    args.worker_num = 3
+    online = MLOpsConfigs.fetch_all_configs
+    mrtf_fedml.register()
+    try:
+        fedml.init(args, should_init_logs=False)
+        assert asked == []
+    finally:
+        mrtf_fedml.unregister()
+    assert MLOpsConfigs.fetch_all_configs is online
+
+
+def test_registered_or_not_a_tracked_run_asks_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(MLOpsConfigs, "fetch_all_configs", staticmethod(lambda: asked.append(True)))
+    monkeypatch.setattr(MLOpsStore, "mlops_args", SimpleNamespace(enable_tracking=True))
+    stay_offline()
+    try:
+        MLOpsConfigs.fetch_all_configs()
+    finally:
+        go_online()
+    assert asked == [True]

@@ -137,9 +137,128 @@ def test_fedmls_own_fedavg_gives_the_same_bits_with_and_without_us(tmp_path: Pat
     assert all(torch.equal(without[key], with_us[key]) for key in without)
 
 
-def test_more_clients_than_the_dataset_has_are_refused_before_the_first_round(tmp_path: Path) -> None:
+def test_a_trainer_of_ours_alone_is_enough(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
     mrtf_fedml.register()
-    args, device, _, model = project(tmp_path)
-    fewer = load(small_settings(client_num_in_total=5))
-    with pytest.raises(UserError, match="client_num_in_total is 8 but the dataset has only 5 clients; lower it"):
-        FedMLRunner(args, device, fewer, model)
+    runner = FedMLRunner(args, device, dataset, model, mrtf_fedml.MrTFTrainer(model, args))
+    assert type(runner.runner.aggregator) is mrtf_fedml.MrTFAggregator
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"enable_fhe": True}, "homomorphic encryption"),
+        ({"enable_dp": True, "dp_solution_type": "cdp", "delta": 1e-5}, "un-noised models"),
+        ({"enable_dp": True, "dp_solution_type": "nbafl", "delta": 1e-5}, "give none"),
+    ],
+)
+def test_what_cannot_combine_is_refused_at_the_start_with_the_reason(
+    tmp_path: Path, options: dict[str, Any], told: str
+) -> None:
+    args, device, dataset, model = project(tmp_path)
+    vars(args).update(options)
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match=told):
+        FedMLRunner(args, device, dataset, model)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def _harmless_afterwards() -> Iterator[None]:
+    """FedML keeps its attacks, defences and privacy in singletons that outlive a run."""
+    yield
+    from fedml.core.dp.fedml_differential_privacy import FedMLDifferentialPrivacy
+    from fedml.core.security.fedml_attacker import FedMLAttacker
+    from fedml.core.security.fedml_defender import FedMLDefender
+
+    for singleton in (FedMLDifferentialPrivacy, FedMLAttacker, FedMLDefender):
+        singleton.get_instance().is_enabled = False
+
+
+@pytest.mark.usefixtures("_harmless_afterwards")
+@pytest.mark.parametrize(
+    ("word", "options"),
+    [
+        (
+            "MrTF",
+            {
+                "enable_dp": True,
+                "dp_solution_type": "ldp",
+                "mechanism_type": "gaussian",
+                "epsilon": 0.9,
+                "delta": 1e-5,
+                "sensitivity": 0.0001,
+            },
+        ),
+        (
+            "mrtf:FedAvg",
+            {
+                "enable_dp": True,
+                "dp_solution_type": "cdp",
+                "mechanism_type": "gaussian",
+                "epsilon": 0.9,
+                "delta": 1e-5,
+                "sensitivity": 0.0001,
+                "clipping_norm": 100.0,
+            },
+        ),
+        ("MrTF", {"enable_attack": True, "attack_type": "byzantine", "attack_mode": "zero", "byzantine_client_num": 1}),
+        ("MrTF", {"enable_defense": True, "defense_type": "norm_diff_clipping", "norm_bound": 1.0}),
+    ],
+    ids=["local DP", "central DP with the average", "an attack", "a defence"],
+)
+def test_fedmls_options_act_on_our_run(tmp_path: Path, word: str, options: dict[str, Any]) -> None:
+    from safetensors.torch import load_file
+
+    finals = []
+    for name, extra in (("without", {}), ("with", options)):
+        (tmp_path / name).mkdir()
+        args, device, dataset, model = project(tmp_path / name, federated_optimizer=word)
+        vars(args).update(extra)
+        mrtf_fedml.register()
+        torch.manual_seed(0)
+        FedMLRunner(args, device, dataset, model).run()
+        finals.append(load_file(tmp_path / name / "run" / "model.safetensors"))
+    assert all(torch.isfinite(value).all() for value in finals[1].values())
+    assert any(not torch.equal(finals[0][key], finals[1][key]) for key in finals[0])
+
+
+def test_a_dataset_of_fewer_or_more_clients_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    args, device, dataset, model = project(tmp_path)
+    mrtf_fedml.register()
+    args.client_num_in_total = 9
+    with pytest.raises(UserError, match=r"client_num_in_total is 9, but the dataset holds 8 clients .*no client 8"):
+        FedMLRunner(args, device, dataset, model)
+    args.client_num_in_total = 7
+    with caplog.at_level(logging.WARNING):
+        FedMLRunner(args, device, dataset, model)
+    assert "holds 8 clients but train_args.client_num_in_total is 7" in caplog.text
+
+
+def test_another_version_of_fedml_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(fedml, "__version__", "0.9.7")
+    with caplog.at_level(logging.WARNING):
+        mrtf_fedml.register()
+    assert "FedML 0.9.7 is installed; mrtf_fedml is tested with 0.9.6 alone" in caplog.text
+    mrtf_fedml.unregister()
+    monkeypatch.setattr(FedMLRunner, "__init__", lambda self, args, plan: None)
+    with pytest.raises(UserError, match=r"FedML 0\.9\.7 has another FedMLRunner .* pip install fedml==0\.9\.6"):
+        mrtf_fedml.register()
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ({"backend": "sp"}, "backend is 'sp', which does not reach across silos"),
+        ({"role": "client"}, "role 'client' does not fit rank 0"),
+        ({"scenario": "hierarchical"}, "'horizontal' only"),
+        ({"min_silos": 4}, "min_silos is 4 but only 3 silos take part"),
+    ],
+)
+def test_a_wrong_place_across_silos_is_told(tmp_path: Path, place: dict[str, Any], told: str) -> None:
+    args, device, dataset, model = project(tmp_path)
+    vars(args).update({"training_type": "cross_silo", "backend": "GRPC", "role": "server", "comm": None, **place})
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match=told):
+        FedMLRunner(args, device, dataset, model)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,112 @@
+"""What the four ways of moving messages have in common.
+
+FedML's communication managers hand a message on from a loop that keeps a core busy, and block the caller for as long
+as it takes. Here each delivers from one thread that sleeps until something comes, and a send is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedml.core.distributed.communication.base_com_manager import BaseCommunicationManager
+from fedml.core.distributed.communication.message import Message
+from fedml.core.distributed.communication.observer import Observer
+from torch import Tensor
+
+from .cross_silo_codec import UnreadableMessage
+
+_log = logging.getLogger(__name__)
+
+
+class Unreachable(ConnectionError):
+    """A message could not be brought to its receiver in time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a party stands in the federation.
+
+    Attributes:
+        rank: 0 is the server, r the silo that owns shard r-1.
+        own_id: the name under which it sends; its rank, unless FedML's platform has given it another.
+        ranks: the rank of every party that it speaks to, by that party's id; its own among them.
+        silos: how many silos the federation has.
+        patience: seconds for which a send is tried again.
+    """
+
+    rank: int
+    own_id: int
+    ranks: Mapping[int, int]
+    silos: int
+    patience: float
+
+
+class SiloBackend(BaseCommunicationManager):
+    """One end of the federation's communication."""
+
+    #: Whether a silo that was started anew can be taken in again.
+    takes_back: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        #: Whether the federation has come to its end with everybody in it.
+        self.ended_well = False
+        #: What has arrived, as the backend brings it; None ends the delivery.
+        self.arrived: queue.Queue[Any] = queue.Queue()
+        self._delivery = threading.Thread(target=self._deliver, name="silo delivery", daemon=True)
+
+    def add_observer(self, observer: Observer) -> None:
+        """Who receives the messages."""
+        self.observers.append(observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Who receives no more."""
+        self.observers.remove(observer)
+
+    def handle_receive_message(self) -> None:
+        """Begin to deliver, and return."""
+        self._delivery.start()
+
+    def stop_receive_message(self) -> None:
+        """Deliver no more."""
+        self.arrived.put(None)
+        if self._delivery.is_alive():
+            self._delivery.join(timeout=5)
+
+    def pack(self, weights: Mapping[str, Tensor]) -> Any:
+        """The weights in the form in which they travel, made once for all that receive the same."""
+        return weights
+
+    def forget_packed(self) -> None:
+        """What `pack` made is needed no more."""
+
+    def send_message(self, msg: Message) -> None:
+        """Bring the message to its receiver, or raise `Unreachable`."""
+        raise Unreachable(f"{type(self).__name__} cannot send")
+
+    def ping(self, msg: Message) -> None:
+        """Send a small message without waiting, and without minding if it is lost."""
+        try:
+            self.send_message(msg)
+        except Unreachable as error:
+            _log.debug("a ping was lost: %s", error)
+
+    def read(self, raw: Any) -> Message:
+        """The message behind what arrived."""
+        return raw
+
+    def _deliver(self) -> None:
+        while (raw := self.arrived.get()) is not None:
+            try:
+                message = self.read(raw)
+            except (UnreadableMessage, OSError) as error:
+                # Not ours, or its weights are gone: whoever waits for it has a timeout.
+                _log.warning("a message that arrived was dropped: %s", error)
+                continue
+            for observer in self.observers:
+                observer.receive_message(message.get_type(), message)

@@ -1,0 +1,142 @@
+"""A silo: it trains when the server asks for it, on its own shard, and ends when the server does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fedml.core import ClientTrainer
+from fedml.core.distributed.communication.message import Message
+
+from ..errors import RunStopped, UserError
+from ..models.weights import snapshot
+from . import cross_silo_protocol as protocol
+from .arguments import settings_of
+from .client_seat import through_hooks
+from .cross_silo_liveness import Watch
+from .cross_silo_manager import SiloManager, seconds_until
+
+_log = logging.getLogger(__name__)
+
+_HELLO_SECONDS = 1.0
+
+
+class Silo(SiloManager):
+    """The silo of rank r, which owns shard r-1 and no other."""
+
+    def __init__(self, args: Any, device: torch.device, dataset: Any, trainer: ClientTrainer) -> None:
+        settings = settings_of(args)
+        self.device = device
+        self.trainer = trainer
+        self.client = int(args.rank) - 1
+        self.train_data, self.test_data, self.samples = own_shard(dataset, self.client)
+        trainer.set_id(self.client)
+        trainer.model.to(device)
+        self.form = protocol.form_of(snapshot(trainer.model))
+        self.watch = Watch(settings.silo.silo_timeout)
+        self.rounds_done = 0
+        self._server: str | None = None
+        self._over = False
+        super().__init__(args, settings)
+        self.on_arrival = lambda _: self.watch.heard()
+
+    def register_message_receive_handlers(self) -> None:
+        """What a silo is told."""
+        self.register_message_receive_handler(protocol.ROUND, self._take_part)
+        self.register_message_receive_handler(protocol.FINISH, self._end)
+
+    def run(self) -> None:
+        """Until the server says that it is over, or is heard of no more."""
+        try:
+            first = self._first_message()
+            self.watch.start()
+            self._serve(first)
+        except KeyboardInterrupt:
+            if not self.watch.expired:
+                raise
+            raise RunStopped(
+                f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
+                "(comm_args.silo_timeout) and ends; start it again when the server is back"
+            ) from None
+        finally:
+            self.watch.stop()
+            self.close()
+
+    def _first_message(self) -> Message:
+        """Say hello until the server answers."""
+        seconds = self.silo_settings.start_timeout
+        started = time.monotonic()
+        while time.monotonic() < started + seconds:
+            self.com_manager.ping(self._status(protocol.ONLINE))
+            message = self.next_message(seconds_until(started + seconds, _HELLO_SECONDS))
+            if message is not None:
+                return message
+            if self._server is None and time.monotonic() > started + 2 * _HELLO_SECONDS:
+                self._server = ""
+                _log.warning("silo %d waits for the server (up to %g s)", self.rank, seconds)
+        raise RunStopped(
+            f"silo {self.rank} found no server in {seconds:g} s (comm_args.start_timeout, backend {self.backend}); "
+            "start the server, or correct its address in comm_args"
+        )
+
+    def _serve(self, message: Message | None) -> None:
+        while not self._over:
+            if message is not None:
+                self._greet(message)
+                self.handle(message)
+            message = None if self._over else self.next_message(_HELLO_SECONDS)
+
+    def _greet(self, message: Message) -> None:
+        """A server that was started anew does not know this silo."""
+        life = protocol.life_of(message)
+        if life != self._server:
+            self._server = life
+            self.tries_to_send(self._status(protocol.ONLINE))
+
+    def _take_part(self, message: Message) -> None:
+        round_index = protocol.round_of(message)
+        # FedML's hooks read the round from the arguments.
+        self.args.round_idx = round_index
+        self.trainer.update_dataset(self.train_data, self.test_data, self.samples)
+        trained = through_hooks(self.trainer, protocol.weights_in(message), self.device, self.args)
+        weights = {key: tensor.cpu() for key, tensor in trained.items()}
+        answer = protocol.answer(self.life, self.place.own_id, round_index, self.samples, weights)
+        if self.tries_to_send(answer):
+            self.rounds_done += 1
+        else:
+            _log.warning("silo %d could not send its answer of round %d", self.rank, round_index)
+
+    def _end(self, message: Message) -> None:
+        self._over = True
+        reason = protocol.reason_of(message)
+        # The last word: over MQTT_S3 it returns when the broker has it. A server that is gone already needs it not.
+        self.tries_to_send(self._status(protocol.FINISHED))
+        self.com_manager.ended_well = not reason
+        if reason:
+            raise RunStopped(f"the server has ended the run: {reason}")
+
+    def _status(self, word: str) -> Message:
+        return protocol.status(self.life, self.place.own_id, word, self.form)
+
+
+def own_shard(dataset: Any, client: int) -> tuple[Any, Any, int]:
+    """Training data, test data and sample count of one client, out of FedML's eight; nothing else is kept."""
+    _, _, _, _, numbers, train_local, test_local, _ = dataset
+    if not isinstance(train_local, Mapping) or not train_local:
+        raise UserError("the dataset's train_data_local_dict is empty; give the silo its own samples there")
+    key = client
+    if client not in train_local:
+        if len(train_local) > 1:
+            raise UserError(
+                f"the dataset has no shard {client} for the silo of rank {client + 1}; client_num_in_total must be "
+                f"the number of silos, and the dataset holds {len(train_local)}"
+            )
+        # A silo that holds its own data only may call it what it likes.
+        key = next(iter(train_local))
+    samples = int(numbers[key]) if isinstance(numbers, Mapping) and key in numbers else len(train_local[key])
+    if samples == 0:
+        raise UserError(f"the silo of rank {client + 1} has no training sample; give it some")
+    return train_local[key], test_local.get(key) if isinstance(test_local, Mapping) else None, samples

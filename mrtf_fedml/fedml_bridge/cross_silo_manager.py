@@ -1,0 +1,132 @@
+"""FedML's communication manager with an inbox: what arrives waits until the party has time for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from fedml.core.distributed.communication.message import Message
+from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
+
+from ..errors import UserError, nearest
+from ..settings import RunSettings
+from .cross_silo_backend import Place, SiloBackend, Unreachable
+from .cross_silo_protocol import READY, SERVER, new_life
+
+_log = logging.getLogger(__name__)
+
+BACKENDS = ("GRPC", "TRPC", "MPI", "MQTT_S3")
+
+
+class SiloManager(FedMLCommManager):
+    """One party of the federation: the server or a silo."""
+
+    #: Seconds for which a send is tried again; None is `silo_timeout`.
+    patience: ClassVar[float | None] = None
+
+    def __init__(self, args: Any, settings: RunSettings) -> None:
+        self.settings = settings
+        self.silo_settings = settings.silo
+        self.life = new_life()
+        self.place = _place(args, settings, self.patience)
+        #: Tells liveness of everything that arrives.
+        self.on_arrival: Callable[[Message], None] | None = None
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        super().__init__(args, args.comm, self.place.rank, self.place.silos, args.backend)
+        self.register_message_receive_handlers()
+
+    def _init_manager(self) -> None:
+        self.com_manager: SiloBackend = self._backend()
+        self.com_manager.add_observer(self)
+        self.com_manager.handle_receive_message()
+
+    def _backend(self) -> SiloBackend:
+        # Each is imported where it is used: GRPC and MPI are optional packages.
+        if self.backend == "GRPC":
+            from .cross_silo_grpc import GrpcBackend
+
+            return GrpcBackend(self.args, self.place, self.silo_settings)
+        if self.backend == "TRPC":
+            from .cross_silo_trpc import TrpcBackend
+
+            return TrpcBackend(self.args, self.place, self.silo_settings)
+        if self.backend == "MPI":
+            from .cross_silo_mpi import MpiBackend
+
+            return MpiBackend(self.args, self.place, self.silo_settings)
+        from .cross_silo_mqtt import MqttBackend
+
+        return MqttBackend(self.args, self.place, self.silo_settings, *self.get_training_mqtt_s3_config())
+
+    def receive_message(self, msg_type: Any, msg_params: Message) -> None:
+        """Put the message in the inbox. Called from the backend's thread."""
+        if msg_type == READY:
+            return
+        if self.on_arrival is not None:
+            self.on_arrival(msg_params)
+        self._inbox.put(msg_params)
+
+    def next_message(self, seconds: float) -> Message | None:
+        """What arrived first, or None after so many seconds."""
+        try:
+            return self._inbox.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    def handle(self, message: Message | None) -> None:
+        """Do what the message asks for; one of a type that this party does not know is none of its business."""
+        handler = None if message is None else self.message_handler_dict.get(message.get_type())
+        if handler is not None:
+            handler(message)
+
+    def tries_to_send(self, message: Message) -> bool:
+        """Send; False where the receiver cannot be reached."""
+        try:
+            self.com_manager.send_message(message)
+        except Unreachable as error:
+            _log.info("rank %d: no message to %s: %s", self.rank, message.get_receiver_id(), error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Leave the federation."""
+        self.com_manager.stop_receive_message()
+
+
+def seconds_until(moment: float, at_most: float = 1.0) -> float:
+    """How long to wait for the next message, so that no clock is looked at too late."""
+    return min(at_most, max(0.0, moment - time.monotonic()))
+
+
+def _place(args: Any, settings: RunSettings, patience: float | None) -> Place:
+    if args.backend not in BACKENDS:
+        raise UserError(
+            f"comm_args.backend is {args.backend!r}, which does not reach across silos; "
+            f"{nearest(str(args.backend), BACKENDS)}"
+        )
+    rank, silos = int(args.rank), settings.train.client_num_in_total
+    if rank > silos:
+        raise UserError(
+            f"rank {rank} is no silo: train_args.client_num_in_total is {silos}, so the silos' ranks are 1 to {silos}"
+        )
+    ids = _silo_ids(args, rank, silos)
+    ranks: Mapping[int, int] = {SERVER: 0, **ids}
+    own_id = next(party for party, place in ranks.items() if place == rank)
+    return Place(rank, own_id, ranks, silos, patience or settings.silo.silo_timeout)
+
+
+def _silo_ids(args: Any, rank: int, silos: int) -> dict[int, int]:
+    """The rank of each silo by its id: all silos for the server, itself for a silo.
+
+    An id is the rank, unless FedML's platform has numbered the devices itself.
+    """
+    given = getattr(args, "client_id_list", None)
+    named = json.loads(str(given).replace("'", '"')) if given not in (None, "None", "") else []
+    if rank == 0:
+        ids = named if len(named) == silos else range(1, silos + 1)
+        return {int(party): place for place, party in enumerate(ids, start=1)}
+    return {int(named[0]) if len(named) == 1 else rank: rank}

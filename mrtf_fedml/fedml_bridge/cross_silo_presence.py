@@ -1,0 +1,66 @@
+"""Which silos are there, as the server knows it."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Presence:
+    """The silos that are here, each in one of its lives.
+
+    Sends run in threads of their own and may find a silo lost while the main thread hears of it again, so a loss
+    counts only for the life that it was observed in.
+    """
+
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+        self._lives: dict[int, str] = {}
+        self._here: set[int] = set()
+        self._gone: set[int] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def here(self) -> frozenset[int]:
+        """The clients that can be chosen."""
+        with self._lock:
+            return frozenset(self._here)
+
+    def id_of(self, client: int) -> int:
+        """The id under which the client's silo is reached."""
+        return self._ids[client]
+
+    def client_of(self, party: int) -> int | None:
+        """The client whose silo has this id; None for a stranger."""
+        return self._ids.index(party) if party in self._ids else None
+
+    def life_of(self, client: int) -> str:
+        """The life in which the silo was heard last; nothing where it never was."""
+        with self._lock:
+            return self._lives.get(client, "")
+
+    def heard(self, client: int, life: str) -> bool:
+        """A sign of life; True where it is of a process that was not known."""
+        with self._lock:
+            anew = self._lives.get(client) != life
+            self._lives[client] = life
+            self._here.add(client)
+            self._gone.discard(client)
+            return anew
+
+    def lose(self, client: int, life: str) -> None:
+        """The silo cannot be reached, or did not answer."""
+        with self._lock:
+            if self._lives.get(client, "") == life:
+                self._here.discard(client)
+                self._gone.add(client)
+
+    def leave(self, client: int) -> None:
+        """The silo has said goodbye."""
+        with self._lock:
+            self._here.discard(client)
+            self._gone.add(client)
+
+    def expected(self, with_lost: bool) -> list[int]:
+        """The clients that are worth a ping: all, or all but those that cannot come back."""
+        with self._lock:
+            return [client for client in range(len(self._ids)) if with_lost or client not in self._gone]

@@ -1,0 +1,212 @@
+"""The server of a federation across silos: it chooses, hands out, waits no longer than it must, and aggregates."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, ClassVar
+
+import torch
+from fedml.core.distributed.communication.message import Message
+
+from ..errors import RunStopped, UserError
+from ..sampling import chosen_clients
+from . import cross_silo_protocol as protocol
+from .cross_silo_backend import Unreachable
+from .cross_silo_liveness import Heartbeat
+from .cross_silo_manager import SiloManager, seconds_until
+from .cross_silo_presence import Presence
+from .server_side import AlgorithmAggregator
+from .session import Session
+
+_log = logging.getLogger(__name__)
+
+#: Seconds that the server waits for the silos' last words; their answers are all there already.
+_FAREWELL_SECONDS = 15.0
+
+
+class SiloServer(SiloManager):
+    """Rank 0. Its inputs are bound to its aggregator and leave this process in no message."""
+
+    #: A silo that cannot be reached for so long is counted as lost, until it says that it is back.
+    patience: ClassVar[float | None] = 10.0
+
+    def __init__(self, args: Any, device: torch.device, dataset: Any, aggregator: AlgorithmAggregator) -> None:
+        settings = aggregator.settings
+        train = settings.train
+        if settings.silo.min_silos > train.client_num_per_round:
+            raise UserError(
+                f"comm_args.min_silos is {settings.silo.min_silos} but only {train.client_num_per_round} silos take "
+                "part in a round (train_args.client_num_per_round); lower it"
+            )
+        self.aggregator = aggregator
+        self.form = protocol.form_of(aggregator.get_model_params())
+        super().__init__(args, settings)
+        try:
+            # After the port is open, so that a run that cannot start leaves no folder behind.
+            self.session = Session(args, device, dataset, aggregator)
+        except BaseException:
+            self.close()
+            raise
+        self.presence = Presence([party for party, rank in self.place.ranks.items() if rank > 0])
+        self._answers: dict[int, tuple[int, Any]] = {}
+        self._awaited: dict[int, Any] = {}
+        self._round = -1
+        self._heartbeat = Heartbeat(self._beat, self.silo_settings.silo_timeout)
+
+    def register_message_receive_handlers(self) -> None:
+        """What a server is told."""
+        self.register_message_receive_handler(protocol.STATUS, self._on_status)
+        self.register_message_receive_handler(protocol.ANSWER, self._on_answer)
+
+    def run(self) -> None:
+        """All rounds; what was finished is written down however it ends, and the silos are told."""
+        reason = "it failed"
+        try:
+            self._heartbeat.start()
+            self._gather()
+            self._rounds()
+            self.session.finish()
+            reason = ""
+        except KeyboardInterrupt:
+            reason = "it was interrupted"
+            self.session.finish(interrupted=True)
+            raise
+        except RunStopped as error:
+            reason = str(error)
+            self.session.finish(interrupted=True)
+            raise
+        finally:
+            self._say_goodbye(reason)
+            self._heartbeat.stop()
+            self.close()
+
+    def _gather(self) -> None:
+        """Wait for the silos: for all of them, or, when the time is over, for enough."""
+        seconds = self.silo_settings.start_timeout
+        deadline = time.monotonic() + seconds
+        while len(self.presence.here) < self.place.silos and time.monotonic() < deadline:
+            self.handle(self.next_message(seconds_until(deadline)))
+        missing = [index + 1 for index in range(self.place.silos) if index not in self.presence.here]
+        if missing:
+            _log.warning("silos %s did not come within %g s; the run starts without them", missing, seconds)
+        self._require_enough("came")
+
+    def _rounds(self) -> None:
+        train, seed = self.settings.train, self.settings.common.random_seed
+        for round_index in range(self.aggregator.state.round, train.comm_round):
+            self._drain()
+            self._require_enough("are left")
+            here = sorted(self.presence.here)
+            chosen = [here[place] for place in chosen_clients(round_index, len(here), train.client_num_per_round, seed)]
+            self.session.run_round(round_index, chosen, self._train_silos)
+
+    def _train_silos(self, round_index: int, chosen: list[int]) -> list[tuple[int, Any]]:
+        self._hand_out(round_index, chosen)
+        self._collect(round_index, chosen)
+        self.aggregator.leave_out([client for client in chosen if client not in self._answers])
+        return [self._answers[client] for client in chosen if client in self._answers]
+
+    def _hand_out(self, round_index: int, chosen: list[int]) -> None:
+        self._round, self._answers = round_index, {}
+        try:
+            self._awaited = self._packed_for(chosen)
+        except Unreachable as error:
+            raise RunStopped(f"the weights of round {round_index} could not be handed out: {error}") from error
+        for client in chosen:
+            self._send_round(client)
+
+    def _packed_for(self, chosen: list[int]) -> dict[int, Any]:
+        """What each silo gets: all the same, but where the algorithm has something for each alone."""
+        self.com_manager.forget_packed()
+        weights = self.aggregator.get_model_params()
+        extras = {client: self.aggregator.extra_for(client) for client in chosen}
+        shared = None if all(extras.values()) else self.com_manager.pack(weights)
+        return {
+            client: self.com_manager.pack({**weights, **extra}) if extra else shared for client, extra in extras.items()
+        }
+
+    def _send_round(self, client: int) -> None:
+        # One thread a silo: a silo that does not answer the call must not make the others wait.
+        message = protocol.hand_out(self.life, self.presence.id_of(client), client, self._round, self._awaited[client])
+        life = self.presence.life_of(client)
+
+        def send() -> None:
+            if not self.tries_to_send(message):
+                self.presence.lose(client, life)
+
+        threading.Thread(target=send, name=f"round to silo {client + 1}", daemon=True).start()
+
+    def _collect(self, round_index: int, chosen: list[int]) -> None:
+        """Until every chosen silo has answered or is lost, or the time is over."""
+        seconds = self.silo_settings.silo_timeout
+        deadline = time.monotonic() + seconds
+        while self._awaited and time.monotonic() < deadline:
+            self.handle(self.next_message(seconds_until(deadline, 0.5)))
+            self._awaited = {client: packed for client, packed in self._awaited.items() if client in self.presence.here}
+        for client in self._awaited:
+            self.presence.lose(client, self.presence.life_of(client))
+        silent = [client + 1 for client in chosen if client not in self._answers]
+        if silent:
+            _log.warning("silos %s gave no answer in round %d and are left out of it", silent, round_index)
+        self._awaited = {}
+        if len(self._answers) < self.silo_settings.min_silos:
+            raise RunStopped(
+                f"in round {round_index} {len(self._answers)} of {len(chosen)} silos answered within {seconds:g} s "
+                f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "
+                f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path}`"
+            )
+
+    def _on_answer(self, message: Message) -> None:
+        client = self.presence.client_of(int(message.get_sender_id()))
+        if client is None:
+            return
+        self.presence.heard(client, protocol.life_of(message))
+        # An answer to an earlier round comes too late; it only shows that its silo lives.
+        if protocol.round_of(message) == self._round and client in self._awaited:
+            self._answers[client] = (protocol.samples_of(message), protocol.weights_in(message))
+            del self._awaited[client]
+
+    def _on_status(self, message: Message) -> None:
+        client = self.presence.client_of(int(message.get_sender_id()))
+        if client is None:
+            return
+        word, form = protocol.status_of(message)
+        if word == protocol.FINISHED:
+            self.presence.leave(client)
+            return
+        if form != self.form:
+            reason = f"the model of silo {client + 1} differs from the server's; use the same model_args and classes"
+            _log.warning("silo %d is refused: %s", client + 1, reason)
+            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+            return
+        anew = self.presence.heard(client, protocol.life_of(message))
+        self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+        if anew and client in self._awaited:
+            # It was started anew in the middle of the round, and has lost what it was given.
+            self._send_round(client)
+
+    def _drain(self) -> None:
+        while (message := self.next_message(0.0)) is not None:
+            self.handle(message)
+
+    def _require_enough(self, what: str) -> None:
+        here, least = len(self.presence.here), self.silo_settings.min_silos
+        if here < least:
+            raise RunStopped(
+                f"not enough silos {what}: {here} of {self.place.silos} are there and comm_args.min_silos is {least}; "
+                f"start the others and go on with `mrtf run --resume {self.session.store.path}`"
+            )
+
+    def _beat(self) -> None:
+        for client in self.presence.expected(self.com_manager.takes_back):
+            self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+
+    def _say_goodbye(self, reason: str) -> None:
+        deadline = time.monotonic() + min(_FAREWELL_SECONDS, self.silo_settings.silo_timeout)
+        for client in sorted(self.presence.here):
+            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+        while self.presence.here and time.monotonic() < deadline:
+            self.handle(self.next_message(seconds_until(deadline)))
+        self.com_manager.ended_well = not reason and not self.presence.here

@@ -1,0 +1,56 @@
+"""A FedML project that exists: two lines and one word, by FedML's own entry points, in one process and across silos."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.backends.cross_silo.federation import Party, free_ports, grpc_table
+from tests.fedml_bridge.leaf_mnist import (
+    SERVER_SAMPLES,
+    WRITERS,
+    run_client,
+    run_server,
+    run_simulation,
+    write_project,
+)
+
+
+def test_two_lines_and_one_word_in_one_process_and_across_silos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {}
+    for name in ("simulation", "silos"):
+        folder = tmp_path / name
+        folder.mkdir()
+        # The project names no run_dir, so its runs are in its own folder.
+        monkeypatch.chdir(folder)
+        parties = _start(folder, across_silos=name == "silos")
+        try:
+            assert [party.ended() for party in parties] == [0] * len(parties), parties[0].told
+        finally:
+            for party in parties:
+                party.process.kill()
+        (run_dir,) = (folder / "runs").iterdir()
+        assert run_dir.name.startswith("mnist-MrTF-")
+        assert (run_dir / "report.html").exists()
+        answers[name] = (run_dir / "predictions.csv").read_bytes()
+        assert answers[name].count(b"\n") == SERVER_SAMPLES + 1
+    assert answers["simulation"] == answers["silos"]
+
+
+def _start(folder: Path, across_silos: bool) -> list[Party]:
+    if not across_silos:
+        words = ["--cf", str(write_project(folder, "MrTF"))]
+        return [Party(run_simulation, words, folder / "log")]
+    table = grpc_table(folder / "grpc.csv", free_ports(WRITERS + 1))
+    file = write_project(folder, "MrTF", backend="GRPC", grpc_ipconfig_path=str(table), silo_timeout=60)
+    words = ["--cf", str(file)]
+    assert Path(os.getcwd()) == folder
+    silos = range(1, WRITERS + 1)
+    return [
+        Party(run_server, words, folder / "server.log"),
+        *(Party(run_client, [*words, "--rank", str(rank)], folder / f"silo{rank}.log") for rank in silos),
+    ]

@@ -1,0 +1,78 @@
+"""launch/cross_silo.sh: a whole federation by one command, its exit status, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.backends.cross_silo.federation import PATIENCE, Federation, wait_until
+from tests.conftest import write_yaml
+
+ROOT = Path(__file__).parents[3]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What install_extras leaves behind, made of the packages that run this test."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    home = sysconfig.get_path("purelib", "venv", vars={"base": str(folder)})
+    Path(home, "tests.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    mrtf = folder / "bin" / "mrtf"
+    mrtf.write_text(f"#!{folder}/bin/python\nimport sys\nfrom mrtf_fedml.cli import main\nsys.exit(main())\n")
+    mrtf.chmod(0o755)
+    variables = dict(os.environ) | {"MRTF_VENV": str(folder)}
+    stamp = f'source launch/environment.sh; wanted_stamp "{folder}/bin/python" grpc,mpi'
+    wanted = subprocess.check_output(["bash", "-c", stamp], cwd=ROOT, env=variables, text=True)
+    (folder / ".mrtf-installed-grpc-mpi").write_text(wanted.strip())
+    return variables | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def start(federation: Federation, variables: dict[str, str]) -> subprocess.Popen[str]:
+    file = write_yaml(federation.folder / "config.yaml", federation.config)
+    return subprocess.Popen(
+        ["bash", str(ROOT / "launch" / "cross_silo.sh"), str(file)],
+        env=variables,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+def test_one_command_runs_all_of_it(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, 2, comm_round=1)
+    with start(federation, environment(tmp_path / "venv")) as process:
+        out, told = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, told
+    assert "the server is there; 2 silos start" in told
+    assert "round 1/1" in told
+    assert "samples labelled" in out
+    assert (federation.run_dir / "predictions.csv").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_of_it(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, 2, comm_round=500)
+    with start(federation, environment(tmp_path / "venv")) as process:
+        wait_until(lambda: federation.rounds_done() >= 1, "a round", 2 * PATIENCE)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True)
+    assert left.stdout == "", "a party outlives the script"
+
+
+def test_a_wrong_configuration_ends_it_at_once(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, 2)
+    federation.config["common_args"]["training_type"] = "simulation"
+    with start(federation, environment(tmp_path / "venv")) as process:
+        _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "is not for silos" in told

@@ -1,0 +1,106 @@
+"""What each party of a federation holds: its own, and nothing of the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mrtf_fedml.data import SiloDataset, TransductiveDataset, load, load_for
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import RunSettings
+from tests.conftest import small_config, small_settings
+
+
+def with_own_file(file: str) -> RunSettings:
+    return small_settings(client_num_in_total=2, client_num_per_round=2, own_data_file=file)
+
+
+def write_files(folder: Path, **changes: Any) -> str:
+    generator = np.random.default_rng(0)
+    names = np.array(["cat", "dog", "owl"])
+    np.savez(
+        folder / "party0.npz", x_test=generator.normal(size=(5, 4)), ids=np.array(list("abcde")), class_names=names
+    )
+    for rank in (1, 2):
+        arrays = {
+            "x_train": generator.normal(size=(6, 4)),
+            "y_train": np.arange(6) % 2,
+            "class_names": names,
+            **changes,
+        }
+        np.savez(folder / f"party{rank}.npz", **{key: value for key, value in arrays.items() if value is not None})
+    return str(folder / "party{rank}.npz")
+
+
+def test_a_silo_holds_the_rows_of_its_shard_in_the_order_of_one_process() -> None:
+    settings = small_settings()
+    whole = load(settings)
+    for client in (0, 5):
+        silo = load_for(settings, client + 1)
+        assert isinstance(silo, SiloDataset)
+        assert list(silo[5]) == [client]
+        assert silo[3] is None
+        assert len(silo[5][client].inputs) == whole[4][client] == silo[4][client]
+        pairs = zip(
+            whole[5][client].shuffled_batches(torch.Generator().manual_seed(1)),
+            silo[5][client].shuffled_batches(torch.Generator().manual_seed(1)),
+            strict=True,
+        )
+        for (inputs, labels), (same_inputs, same_labels) in pairs:
+            assert torch.equal(inputs, same_inputs)
+            assert torch.equal(labels, same_labels)
+        assert (silo.input_shape, silo.class_num) == (whole.input_shape, whole.class_num)
+
+
+def test_the_server_holds_its_inputs_and_no_clients_sample() -> None:
+    settings = small_settings()
+    server = load_for(settings, 0)
+    assert isinstance(server, TransductiveDataset)
+    assert torch.equal(server.server_inputs, load(settings).server_inputs)
+    assert (server[2], server[5], server[6]) == (None, {}, {})
+
+
+def test_a_simulation_holds_all() -> None:
+    assert len(load_for(small_settings(), None)[5]) == 8
+
+
+def test_every_party_may_have_a_file_of_its_own(tmp_path: Path) -> None:
+    settings = with_own_file(write_files(tmp_path))
+    server, silos = load_for(settings, 0), [load_for(settings, rank) for rank in (1, 2)]
+    assert isinstance(server, TransductiveDataset)
+    assert server.ids == list("abcde")
+    assert server.class_names == ["cat", "dog", "owl"]
+    assert server.examiner is None
+    assert all(silo.class_num == 3 and silo.input_shape == (4,) for silo in silos), "also for a class that none holds"
+    assert not torch.equal(silos[0][5][0].inputs, silos[1][5][1].inputs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"class_names": None}, "has no array 'class_names'"),
+        ({"y_train": None}, "has no array 'y_train'"),
+        ({"y_train": np.arange(6)}, "class_names has 3 names but y_train holds class 5"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        load_for(with_own_file(write_files(tmp_path, **changes)), 1)
+
+
+def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"party1\.npz' does not exist"):
+        load_for(with_own_file(str(tmp_path / "party{rank}.npz")), 1)
+    (tmp_path / "party1.npz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match="cannot be read as an"):
+        load_for(with_own_file(str(tmp_path / "party{rank}.npz")), 1)
+
+
+def test_the_key_may_stand_in_any_section() -> None:
+    config = small_config()
+    config["data_args"]["own_data_file"] = "mine.npz"
+    assert RunSettings.from_config(config).silo.own_data_file == "mine.npz"
