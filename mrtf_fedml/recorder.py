@@ -84,6 +84,8 @@ class Recorder:
 
     def _spent(self, *clients: list[int]) -> dict[str, Any]:
         """The privacy budget after the rounds that are written down, and those given."""
+        if not self.settings.privacy.active:
+            return self.budget.spent([])
         return self.budget.spent([*(line["clients"] for line in self.store.read_metrics()), *clients])
 
     def _scores(self, state: ServerState, report: RoundReport, bench: ServerBench) -> dict[str, float | None]:

@@ -57,8 +57,9 @@ def bars(rows: Sequence[Row], title: str) -> bytes:
     # The bars differ by little beside their height: the axis begins below the lowest, and says so.
     lowest = min(mean - spread for mean, spread in zip(means, spreads, strict=True))
     highest = max(mean + spread for mean, spread in zip(means, spreads, strict=True))
-    axes.set_ylim(max(0.0, lowest - (highest - lowest) - 0.02), min(1.05, highest + 0.3 * (highest - lowest) + 0.02))
-    axes.set_ylabel("final accuracy (axis cut)")
+    bottom = max(0.0, lowest - (highest - lowest) - 0.02)
+    axes.set_ylim(bottom, min(1.05, highest + 0.3 * (highest - lowest) + 0.02))
+    axes.set_ylabel("final accuracy (axis cut)" if bottom > 0 else "final accuracy")
     axes.set_title(title)
     return _png(figure)
 
