@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from .cross_silo_manager import SiloManager, seconds_until
 _log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 1.0
+_LEAVE_SECONDS = 5.0
 
 
 class Silo(SiloManager):
@@ -55,11 +57,16 @@ class Silo(SiloManager):
             self._serve(first)
         except KeyboardInterrupt:
             if not self.watch.expired:
+                self._take_leave()
                 raise
             raise RunStopped(
                 f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
                 "(comm_args.silo_timeout) and ends; start it again when the server is back"
             ) from None
+        except Exception:
+            if not self._over:
+                self._take_leave()
+            raise
         finally:
             self.watch.stop()
             self.close()
@@ -120,6 +127,12 @@ class Silo(SiloManager):
         self.com_manager.ended_well = not reason
         if reason:
             raise RunStopped(f"the server has ended the run: {reason}")
+
+    def _take_leave(self) -> None:
+        """Spare the server the wait for this silo; if the server cannot be reached either, so be it."""
+        goodbye = threading.Thread(target=self.tries_to_send, args=(self._status(protocol.FINISHED),), daemon=True)
+        goodbye.start()
+        goodbye.join(timeout=_LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
         return protocol.status(self.life, self.place.own_id, word, self.form)
