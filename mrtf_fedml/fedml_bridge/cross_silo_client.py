@@ -59,12 +59,9 @@ class Silo(SiloManager):
             if not self.watch.expired:
                 self._take_leave()
                 raise
-            raise RunStopped(
-                f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
-                "(comm_args.silo_timeout) and ends; start it again when the server is back"
-            ) from None
+            raise self._server_lost() from None
         except Exception:
-            if not self._over:
+            if not self._over and not self.watch.expired:
                 self._take_leave()
             raise
         finally:
@@ -90,10 +87,18 @@ class Silo(SiloManager):
 
     def _serve(self, message: Message | None) -> None:
         while not self._over:
+            if self.watch.expired:
+                raise self._server_lost()
             if message is not None:
                 self._greet(message)
                 self.handle(message)
             message = None if self._over else self.next_message(_HELLO_SECONDS)
+
+    def _server_lost(self) -> RunStopped:
+        return RunStopped(
+            f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
+            "(comm_args.silo_timeout) and ends; start it again when the server is back"
+        )
 
     def _greet(self, message: Message) -> None:
         """A server that was started anew does not know this silo."""
