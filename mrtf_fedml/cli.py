@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from .errors import RunStopped, UserError
+from .fedml_bridge.mpi_start import started_rank
 from .version import __version__
 
 INTERRUPTED = 130
@@ -23,20 +24,33 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[options.command](options)
     except UserError as error:
-        print(f"mrtf: {error}", file=sys.stderr)
+        _say(f"mrtf: {error}")
         return 2
     except RunStopped as error:
         print(f"mrtf: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("mrtf: interrupted; what was finished is saved", file=sys.stderr)
+        _say("mrtf: interrupted; what was finished is saved")
         return INTERRUPTED
+
+
+def _say(text: str) -> None:
+    """Once, however many ranks have come to the same end."""
+    if started_rank() == 0:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _run(options: argparse.Namespace) -> int:
     from .commands.run import run
 
     return run(options)
+
+
+def _data(options: argparse.Namespace) -> int:
+    from .commands.data import describe
+
+    print(describe(options.cf, options.set, options.plot))
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -64,7 +78,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "doctor": _doctor, "example": _example, "report": _report}
+_COMMANDS = {"run": _run, "data": _data, "doctor": _doctor, "example": _example, "report": _report}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,6 +103,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
+
+    data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
+    data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
+    data.add_argument(
+        "--set",
+        metavar="[SECTION.]KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key of the configuration; may be given several times",
+    )
+    data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 

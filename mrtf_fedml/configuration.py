@@ -82,5 +82,5 @@ def _place_of(name: str, config: Config) -> tuple[str, str]:
         for candidate, keys in place.items():
             if key in keys:
                 return candidate, key
-    known = [known_key for place in (config, ours) for keys in place.values() for known_key in keys]
-    raise UserError(f"--set {key}: there is no such key; {nearest(key, known)}")
+    everywhere = {known_key for place in (config, ours) for keys in place.values() for known_key in keys}
+    raise UserError(f"--set {key}: there is no such key; {nearest(key, sorted(everywhere))}")

@@ -10,20 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
+from .data_settings import DataSettings
 from .errors import UserError, nearest
+from .setting_types import VALIDATED as _VALIDATED
+from .setting_types import Count, NonNegative, Positive, Share, Steps
 from .silo_settings import SiloSettings
-
-_VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True)
-
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Steps = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 #: What each preset changes in the defaults. `paper` is the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -63,7 +58,7 @@ class MrTFSettings:
     refine_steps: Steps = 500
     refine_lr: Positive = 3e-4
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Where the refinery computes; `ranks` shares the server's inputs with the trainers of a simulation.
+    #: Who refines; `ranks` of an MPI simulation then all hold the server's inputs, as no real deployment's may.
     refine_on: Literal["server", "ranks"] = "server"
 
     @classmethod
@@ -100,30 +95,6 @@ class CommonSettings:
 
 
 @dataclass(frozen=True, config=_VALIDATED)
-class DataSettings:
-    """`data_args`: which samples there are and who owns them."""
-
-    dataset: str = "digits"
-    #: The file of `dataset: npz`.
-    data_file: str | None = None
-    data_cache_dir: str | None = None
-    partition_method: Literal["label", "dirichlet", "iid"] = "label"
-    #: C-bar of `partition_method: label`.
-    classes_per_client: Count = 3
-    #: alpha of `partition_method: dirichlet`; smaller is more heterogeneous.
-    partition_alpha: Positive = 0.5
-    #: Seeds the split alone; `random_seed` where it is not given.
-    partition_seed: int | None = None
-    #: No client of a Dirichlet split holds fewer samples.
-    min_samples: Count = 1
-
-    @field_validator("partition_method", mode="before")
-    @classmethod
-    def _fedml_words(cls, value: Any) -> Any:
-        return {"hetero": "dirichlet", "homo": "iid"}.get(value, value)
-
-
-@dataclass(frozen=True, config=_VALIDATED)
 class ModelSettings:
     """`model_args`: the classifier, and where h(x) is read from it."""
 
@@ -132,6 +103,7 @@ class ModelSettings:
     feature_layer: str | None = None
     #: Width of MLPNet's last hidden layer.
     feature_size: Count = 128
+    vocabulary: Count | None = None  #: How many different characters a text model reads; by default, the data's.
 
 
 @dataclass(frozen=True, config=_VALIDATED)
@@ -198,13 +170,23 @@ class RunSettings:
             given = {key: flat[key] for key in keys if flat.get(key) is not None}
             parts[name] = _validated(part, section, given)
         settings = cls(**parts)
-        train = settings.train
-        if train.client_num_per_round > train.client_num_in_total:
+        if settings.data.clients_come_with_the_data:
+            return settings
+        return settings.with_clients(settings.train.client_num_in_total)
+
+    def with_clients(self, clients: int) -> RunSettings:
+        """The settings of a run whose data have so many clients.
+
+        >>> RunSettings().with_clients(30).train.client_num_in_total
+        30
+        """
+        if self.train.client_num_per_round > clients:
+            remedy = "lower it" if self.data.clients_come_with_the_data else "lower it or raise client_num_in_total"
             raise UserError(
-                f"train_args.client_num_per_round is {train.client_num_per_round} but there are only "
-                f"{train.client_num_in_total} clients; lower it or raise client_num_in_total"
+                f"train_args.client_num_per_round is {self.train.client_num_per_round} but there are only "
+                f"{clients} clients; {remedy}"
             )
-        return settings
+        return dataclasses.replace(self, train=dataclasses.replace(self.train, client_num_in_total=clients))
 
     def to_config(self) -> dict[str, dict[str, Any]]:
         """The resolved sections, as the YAML would say them."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-_Seconds = Annotated[float, Field(gt=0)]
+from .setting_types import VALIDATED, Count, Positive
 
 
-@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False, validate_default=True))
+@dataclass(frozen=True, config=VALIDATED)
 class SiloSettings:
     """`comm_args` of a run across silos."""
 
     #: Seconds that a chosen silo has for its round, training included; and after which a silo that hears nothing of
     #: the server ends. Take it well above what the slowest silo needs for a round.
-    silo_timeout: _Seconds = 600.0
+    silo_timeout: Positive = 600.0
     #: Seconds that the server waits for its silos at the start, and a silo for its server.
-    start_timeout: _Seconds = 600.0
+    start_timeout: Positive = 600.0
     #: With fewer answers than this a round is not finished: the run stops and can be resumed.
-    min_silos: Annotated[int, Field(ge=1)] = 1
+    min_silos: Count = 1
     #: A file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the party's rank.
     own_data_file: str | None = None
     #: GRPC: this party's certificate and its key, and the authority that signed everybody's (PEM files). All three,

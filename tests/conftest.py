@@ -1,7 +1,8 @@
-"""What several rooms' tests share: small settings, and FedML kept away from the user's home."""
+"""What several rooms' tests share: small settings, and FedML kept away from the user's home and threads."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,20 @@ from mrtf_fedml.settings import RunSettings
 
 @pytest.fixture(autouse=True, scope="session")
 def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """FedML writes to ~/.fedml, and settings there override the environment."""
+    """FedML writes to ~/.fedml, and settings there override the environment.
+
+    A set OMP_NUM_THREADS would win over the threads that the tests' configurations ask for.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _log_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by the command line keeps our log to itself, for the rest of the process."""
+    monkeypatch.setattr(logging.getLogger("mrtf_fedml"), "propagate", True)
 
 
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:

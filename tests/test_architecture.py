@@ -15,7 +15,7 @@ PACKAGE = ROOT / "mrtf_fedml"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 #: Beside the standard library: what each room may import. Leaves of the package come first.
-LEAVES = {"errors", "settings", "randomness", "version"}
+LEAVES = {"errors", "settings", "randomness", "version", "named_object"}
 ROOMS = {
     "refinery": {"settings"},
     "models": LEAVES,

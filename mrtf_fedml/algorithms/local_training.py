@@ -53,7 +53,7 @@ def train_locally(
             for inputs, labels in _epoch(data, generator):
                 inputs, labels = inputs.to(device), labels.to(device).long()
                 optimizer.zero_grad(set_to_none=True)
-                loss = nn.functional.cross_entropy(model(inputs), labels)
+                loss = _cross_entropy(model(inputs), labels)
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad_norm)
                 optimizer.step()
@@ -77,6 +77,16 @@ def local_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
         weight_decay=settings.weight_decay,
         fused=True,
     )
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over the samples, and over their positions where the model answers at each: [N, C, T], [N, T]."""
+    if logits.dim() < 2 or (logits.shape[0], *logits.shape[2:]) != tuple(labels.shape):
+        raise UserError(
+            f"the model gives logits of the shape {tuple(logits.shape)} for labels of the shape {tuple(labels.shape)}; "
+            "[N, C] goes with one label a sample, [N, C, T] with one at each of T positions"
+        )
+    return nn.functional.cross_entropy(logits, labels)
 
 
 def _epoch(data: Any, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

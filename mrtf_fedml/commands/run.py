@@ -11,30 +11,54 @@ from typing import Any
 
 from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
+from ..fedml_bridge.mpi_failure import one_for_all
+from ..fedml_bridge.mpi_logs import hold_log
+from ..fedml_bridge.mpi_start import agreement, check_start, started_rank, started_ranks
 from ..run_store import RunStore
 from ..settings import RunSettings
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options ask for, and print how it ended."""
-    config = _configuration(options)
-    warn_of_near_misses(config)
-    settings = RunSettings.from_config(config)
-    # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
-    from ..algorithms import algorithm_named
-    from ..data import load_for
+    """Run what the options ask for, and print how it ended; under mpirun, as one rank of it."""
+    with one_for_all():
+        with agreement():
+            config = _configuration(options)
+            settings = RunSettings.from_config(config)
+            rank = _rank(options, settings)
+            if rank is None and started_rank() > 0:
+                hold_log()
+            warn_of_near_misses(config)
+            check_start(
+                settings.common.training_type, settings.common.backend, settings.mrtf.refine_on, started_ranks()
+            )
+        if rank is None:
+            run_dir = _run(options, config, settings)
+            if started_rank() == 0 and run_dir is not None:
+                print(_ending(RunStore.open(run_dir)))
+            return 0
+    # A party across silos ends by itself: the others go on, or are told.
+    run_dir = _run(options, config, settings, rank)
+    print(f"silo {rank}: the run is over" if run_dir is None else _ending(RunStore.open(run_dir)))
+    return 0
 
-    algorithm_named(settings.train.federated_optimizer)
-    rank = _rank(options, settings)
-    dataset = load_for(settings, rank)
+
+def _run(options: argparse.Namespace, config: Config, settings: RunSettings, rank: int | None = None) -> Path | None:
+    with agreement():
+        # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
+        from ..algorithms import algorithm_named
+        from ..data import TransductiveDataset, load_for
+
+        algorithm_named(settings.train.federated_optimizer)
+        dataset = load_for(settings, rank)
+        if rank is None and isinstance(dataset, TransductiveDataset):
+            # Where clients are users, or come from a loader, the data say how many there are.
+            settings = settings.with_clients(dataset.client_num)
     with warnings.catch_warnings():
         # FedML's imports warn of their own dependencies at length; --verbose shows that too.
         warnings.simplefilter("default" if options.verbose else "ignore")
         from ..fedml_bridge.launcher import launch
 
-    run_dir = launch(config, settings, dataset, resume=options.resume, verbose=options.verbose, rank=rank or 0)
-    print(f"silo {rank}: the run is over" if run_dir is None else _ending(RunStore.open(run_dir)))
-    return 0
+    return launch(config, settings, dataset, resume=options.resume, verbose=options.verbose, rank=rank or 0)
 
 
 def _rank(options: argparse.Namespace, settings: RunSettings) -> int | None:

@@ -31,12 +31,19 @@ def read_own_file(name: str, rank: int) -> Source:
     if rank == 0:
         # The checks are for both halves of a source; the half that a party lacks is stood in for by a row of the other.
         arrays |= {"x_train": arrays["x_test"][:1], "y_train": np.zeros(1, dtype=np.int64)}
-        optional = {key: arrays[key] for key in ("y_test", "ids") if key in arrays}
     else:
         arrays |= {"x_test": arrays["x_train"][:1]}
-        optional = {}
-    needed = {key: arrays[key] for key in ("x_train", "y_train", "x_test", "class_names")}
-    return checked_source(path.stem, origin, **needed, **optional)
+    is_server = rank == 0
+    return checked_source(
+        path.stem,
+        origin,
+        x_train=arrays["x_train"],
+        y_train=arrays["y_train"],
+        x_test=arrays["x_test"],
+        class_names=arrays["class_names"],
+        y_test=arrays.get("y_test") if is_server else None,
+        ids=arrays.get("ids") if is_server else None,
+    )
 
 
 def _arrays(path: Path, origin: str, needed: tuple[str, ...]) -> dict[str, Array]:

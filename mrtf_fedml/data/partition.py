@@ -1,4 +1,4 @@
-"""Who owns which of the clients' samples: by label, by Dirichlet, or alike (the paper's Sect. 3.2).
+"""Who owns which of the clients' samples: by label, by Dirichlet, by user, or alike (the paper's Sect. 3.2).
 
 Each way is a pure function of the labels and of a generator that serves the split alone. Inside, a split is
 one array `owner` [N] that says which client holds each sample, -1 where none does.
@@ -112,6 +112,11 @@ def iid(labels: Integers, clients: int, generator: np.random.Generator) -> list[
     _check_enough(labels, clients, 1)
     owner = generator.permutation(np.arange(len(labels), dtype=np.int64) % clients)
     return _indices_by_owner(owner, clients)
+
+
+def by_user(users: Integers, clients: int) -> list[Integers]:
+    """Client k owns the samples of user k; `users` [N] says whose each is."""
+    return _indices_by_owner(users, clients)
 
 
 def _check_enough(labels: Integers, clients: int, min_samples: int) -> None:

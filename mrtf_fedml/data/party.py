@@ -6,26 +6,33 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from ..errors import UserError
 from ..settings import RunSettings
+from .cross_domain import ServerPart, server_part
 from .examiner import Examiner
 from .own_file import read_own_file
-from .partition import partition
 from .shards import TensorShard
-from .sources import load_source
+from .sources import Source, load_source
 from .tensors import to_tensor
-from .transductive import TransductiveDataset, load
+from .transductive import TransductiveDataset, divided, load
 
 
 class SiloDataset(list[Any]):
     """FedML's list of eight with one client's shard in it, and without the server's set."""
 
-    def __init__(self, shard: TensorShard, client: int, class_num: int) -> None:
+    def __init__(self, entry: Any, samples: int, client: int, class_num: int, example_inputs: Tensor) -> None:
         self.class_num = class_num
-        #: The shape of one sample, without the batch.
-        self.input_shape = tuple(shard.inputs.shape[1:])
-        samples, local = {client: shard.samples}, {client: shard}
-        super().__init__([shard.samples, 0, None, None, samples, local, dict(local), class_num])
+        #: A few inputs [N, ...] of this silo's own, to try a model on.
+        self.example_inputs = example_inputs
+        local = {client: entry}
+        super().__init__([samples, 0, None, None, {client: samples}, local, dict(local), class_num])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, without the batch."""
+        return tuple(self.example_inputs.shape[1:])
 
 
 def load_for(settings: RunSettings, rank: int | None) -> TransductiveDataset | SiloDataset:
@@ -38,34 +45,83 @@ def load_for(settings: RunSettings, rank: int | None) -> TransductiveDataset | S
 def _for_server(settings: RunSettings) -> TransductiveDataset:
     """The server's inputs; the clients' samples are not kept."""
     own = settings.silo.own_data_file
-    source = load_source(settings.data) if own is None else read_own_file(own, 0)
+    if own is None and settings.data.loader is not None:
+        whole = _all_clients(settings)
+        return _server_alone(
+            whole.server_inputs, whole.examiner, whole.ids, whole.class_names, settings.train.batch_size
+        )
+    source = _taking_part(settings)[0] if own is None else read_own_file(own, 0)
+    part = _server_part(source, settings, own)
+    examiner = None if part.labels is None else Examiner(torch.from_numpy(part.labels), source.class_names)
+    return _server_alone(part.inputs, examiner, part.ids, source.class_names, settings.train.batch_size)
+
+
+def _server_part(source: Source, settings: RunSettings, own: str | None) -> ServerPart:
+    if own is not None:
+        return ServerPart(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+    clients_shape = tuple(to_tensor(source.x_train[:1], source.tokens).shape[1:])
+    return server_part(source, settings.data, clients_shape)
+
+
+def _server_alone(
+    inputs: Tensor,
+    examiner: Examiner | None,
+    ids: list[str],
+    class_names: list[str],
+    batch_size: int,
+) -> TransductiveDataset:
     return TransductiveDataset(
         train_num=0,
         train_global=None,
         train_local_num_dict={},
         train_local_dict={},
         test_local_dict={},
-        server_inputs=to_tensor(source.x_test),
-        examiner=None if source.y_test is None else Examiner(torch.from_numpy(source.y_test), source.class_names),
-        ids=source.ids,
-        class_names=source.class_names,
-        batch_size=settings.train.batch_size,
+        server_inputs=inputs,
+        examiner=examiner,
+        ids=ids,
+        class_names=class_names,
+        batch_size=batch_size,
     )
 
 
 def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
     """The silo's own file; or, in a try-out where every machine has all data, the rows of its shard and no others."""
     own = settings.silo.own_data_file
+    if own is None and settings.data.loader is not None:
+        whole = _all_clients(settings)
+        # A sample of the server's would be none of this silo's business: only its shape is kept.
+        shape = torch.zeros_like(whole.server_inputs[:2])
+        return SiloDataset(whole[5][client], whole[4][client], client, whole.class_num, shape)
     if own is None:
-        source = load_source(settings.data)
-        seed = settings.data.partition_seed
-        seed = settings.common.random_seed if seed is None else seed
-        clients = settings.train.client_num_in_total
         # The split depends on the labels and the seed alone, so every party computes the same one.
-        rows = partition(source.y_train, clients, source.class_num, settings.data, seed)[client]
+        source, parts = _taking_part(settings)
+        rows = parts[client]
     else:
         source = read_own_file(own, client + 1)
         rows = np.arange(len(source.y_train))
-    inputs, labels = to_tensor(source.x_train[rows]), torch.from_numpy(source.y_train[rows])
-    shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size)
-    return SiloDataset(shard, client, source.class_num)
+    inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
+    augments = source.augments and settings.data.augmentation == "auto"
+    shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
+    return SiloDataset(shard, shard.samples, client, source.class_num, inputs)
+
+
+def _taking_part(settings: RunSettings) -> tuple[Source, list[Any]]:
+    source, parts = divided(load_source(settings.data), settings)
+    _check_silos(len(parts), settings)
+    return source, parts
+
+
+def _all_clients(settings: RunSettings) -> TransductiveDataset:
+    whole = load(settings)
+    _check_silos(whole.client_num, settings)
+    return whole
+
+
+def _check_silos(clients: int, settings: RunSettings) -> None:
+    """Across silos the number of parties is agreed upon beforehand; the data cannot change it for one of them."""
+    agreed = settings.train.client_num_in_total
+    if clients != agreed:
+        raise UserError(
+            f"the data have {clients} clients but train_args.client_num_in_total is {agreed}; across silos set it to "
+            f"{clients} for every party"
+        )

@@ -21,7 +21,10 @@ DEFAULT_BATCH_SIZE = 64
 
 @dataclass(frozen=True, eq=False)
 class ServerSet:
-    """Inputs [M, ...] and, where the batches gave one class a sample, labels [M] for an examiner alone."""
+    """Inputs [M, ...] and, where the batches gave classes, labels for an examiner alone.
+
+    Labels are [M], one a sample, or [M * T], one a position of a sample, row m * T + t.
+    """
 
     inputs: Tensor
     labels: Tensor | None = field(repr=False)
@@ -107,11 +110,13 @@ def _tensor(given: Any) -> Tensor:
 
 
 def _joined_labels(labels: list[Tensor | None]) -> Tensor | None:
-    """One int64 class a sample, or None where there is no label to score against."""
+    """One int64 class a sample or a position, or None where there is no label to score against."""
     known = [y for y in labels if y is not None]
     if len(known) < len(labels):
         return None
     flat = [y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y for y in known]
+    if all(y.ndim == 2 and not y.is_floating_point() for y in flat) and len({y.shape[1] for y in flat}) == 1:
+        flat = [y.flatten() for y in flat]
     if any(y.ndim != 1 or (y.is_floating_point() and not torch.equal(y, y.floor())) for y in flat):
         logger.warning("the labels of test_global are not one class a sample: the server's set will not be scored")
         return None

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .augmentation import augmented
+
 Batch = tuple[Tensor, Tensor]
 
 
@@ -25,12 +27,19 @@ class TensorShard:
     """
 
     def __init__(
-        self, inputs: Tensor, labels: Tensor, indices: Tensor | npt.NDArray[np.int64], batch_size: int
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        indices: Tensor | npt.NDArray[np.int64],
+        batch_size: int,
+        augments: bool = False,
     ) -> None:
         #: All clients' inputs [N, ...], of which this shard owns the rows `indices`.
         self.inputs = inputs
         self.indices = torch.as_tensor(indices, dtype=torch.int64)
         self.batch_size = batch_size
+        #: Whether the batches of `shuffled_batches` are mirrored and shifted, as natural images may be.
+        self.augments = augments
         self._all_labels = labels
 
     @property
@@ -52,9 +61,15 @@ class TensorShard:
     def shuffled_batches(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the samples in an order drawn from `generator`, and from nothing else.
 
-        The order is drawn at the call, not at the first batch, so that generators can be handed on.
+        The order is drawn at the call, not at the first batch, so that generators can be handed on. So is the
+        seed of what augments the batches.
         """
-        return self._batches(self.indices[torch.randperm(self.samples, generator=generator)])
+        batches = self._batches(self.indices[torch.randperm(self.samples, generator=generator)])
+        if not self.augments:
+            return batches
+        seed = int(torch.randint(2**62, (), generator=generator))
+        own = torch.Generator().manual_seed(seed)
+        return ((augmented(inputs, own), labels) for inputs, labels in batches)
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         for start, stop in _spans(self.samples, self.batch_size):

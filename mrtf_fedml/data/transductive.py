@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..settings import RunSettings
+from .cross_domain import server_part
 from .examiner import Examiner
 from .listing import listed
-from .partition import partition
+from .loader import call_loader
+from .partition import by_user, partition
 from .server_set import read_server_set
 from .shards import TensorShard, UnlabelledSet
-from .sources import load_source
+from .sources import Source, checked_source, load_source
 from .tensors import to_tensor
+from .users import with_chosen_users
 
 
 class TransductiveDataset(list[Any]):
@@ -61,10 +66,26 @@ class TransductiveDataset(list[Any]):
             ]
         )
 
+    def forget_server_set(self) -> None:
+        """Let go of the server's inputs and of its examiner, in a process that only trains clients."""
+        self.server_inputs = self.server_inputs[:0].clone()
+        self.examiner = None
+        self[3] = UnlabelledSet(self.server_inputs, self[3].batch_size)
+
+    @property
+    def example_inputs(self) -> Tensor:
+        """Inputs to try a model on."""
+        return self.server_inputs
+
     @property
     def class_num(self) -> int:
         """The number of classes C."""
         return len(self.class_names)
+
+    @property
+    def client_num(self) -> int:
+        """The number of clients K whose data are here."""
+        return len(self[5] or ())
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -73,34 +94,55 @@ class TransductiveDataset(list[Any]):
 
 
 def load(settings: RunSettings) -> TransductiveDataset:
-    """The data of a run: source, tensors, split.
+    """The data of a run: the user's own loader where there is one, else source, tensors, split.
 
     The split is seeded by `partition_seed`, or by `random_seed` where that is not given. A client's local
     test data are its own shard: no client sees the server's inputs.
     """
-    source = load_source(settings.data)
-    clients, batch_size = settings.train.client_num_in_total, settings.train.batch_size
-    seed = settings.data.partition_seed
-    seed = settings.common.random_seed if seed is None else seed
-    parts = partition(source.y_train, clients, source.class_num, settings.data, seed)
-    inputs, labels = to_tensor(source.x_train), torch.from_numpy(source.y_train)
-    shards = {client: TensorShard(inputs, labels, indices, batch_size) for client, indices in enumerate(parts)}
-    everything = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size)
-    examiner = None
-    if source.y_test is not None:
-        examiner = Examiner(torch.from_numpy(source.y_test), source.class_names)
+    if settings.data.loader is None:
+        return from_source(load_source(settings.data), settings)
+    loaded = call_loader(settings.data.loader, settings)
+    return from_source(_checked_again(loaded), settings) if isinstance(loaded, Source) else from_fedml(loaded)
+
+
+def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
+    """The samples of a source, split over clients."""
+    data, batch_size = settings.data, settings.train.batch_size
+    source, parts = divided(source, settings)
+    inputs, labels = to_tensor(source.x_train, source.tokens), torch.from_numpy(source.y_train)
+    server = server_part(source, data, tuple(inputs.shape[1:]))
+    augments = source.augments and data.augmentation == "auto"
+    shards = {k: TensorShard(inputs, labels, indices, batch_size, augments) for k, indices in enumerate(parts)}
+    everything = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size, augments)
     return TransductiveDataset(
         train_num=everything.samples,
         train_global=everything,
         train_local_num_dict={client: shard.samples for client, shard in shards.items()},
         train_local_dict=shards,
         test_local_dict=dict(shards),
-        server_inputs=to_tensor(source.x_test),
-        examiner=examiner,
-        ids=source.ids,
+        server_inputs=server.inputs,
+        examiner=None if server.labels is None else Examiner(torch.from_numpy(server.labels), source.class_names),
+        ids=server.ids,
         class_names=source.class_names,
         batch_size=batch_size,
     )
+
+
+def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDArray[np.int64]]]:
+    """The samples that take part, and each client's rows of them; the same for every party that computes it."""
+    data = settings.data
+    seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
+    source = with_chosen_users(source, data, seed)
+    if data.partition_method == "user" and source.users is not None:
+        return source, by_user(source.users.train, len(source.users.names))
+    return source, partition(source.y_train, settings.train.client_num_in_total, source.class_num, data, seed)
+
+
+def _checked_again(source: Source) -> Source:
+    """A source that a user made by hand, checked as those are that we read."""
+    fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
+    name = fields.pop("name")
+    return checked_source(name, f"the data of {name}", **fields)
 
 
 def from_fedml(dataset: Any) -> TransductiveDataset:

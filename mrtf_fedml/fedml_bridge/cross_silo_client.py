@@ -16,6 +16,7 @@ from ..errors import RunStopped, UserError
 from ..models.weights import snapshot
 from . import cross_silo_protocol as protocol
 from .arguments import settings_of
+from .client_seat import through_hooks
 from .cross_silo_liveness import Watch
 from .cross_silo_manager import SiloManager, seconds_until
 
@@ -111,13 +112,9 @@ class Silo(SiloManager):
         round_index = protocol.round_of(message)
         # FedML's hooks read the round from the arguments.
         self.args.round_idx = round_index
-        trainer = self.trainer
-        trainer.set_model_params(protocol.weights_in(message))
-        trainer.update_dataset(self.train_data, self.test_data, self.samples)
-        trainer.on_before_local_training(trainer.local_train_dataset, self.device, self.args)
-        trainer.train(trainer.local_train_dataset, self.device, self.args)
-        trainer.on_after_local_training(trainer.local_train_dataset, self.device, self.args)
-        weights = {key: tensor.cpu() for key, tensor in trainer.get_model_params().items()}
+        self.trainer.update_dataset(self.train_data, self.test_data, self.samples)
+        trained = through_hooks(self.trainer, protocol.weights_in(message), self.device, self.args)
+        weights = {key: tensor.cpu() for key, tensor in trained.items()}
         answer = protocol.answer(self.life, self.place.own_id, round_index, self.samples, weights)
         if self.tries_to_send(answer):
             self.rounds_done += 1

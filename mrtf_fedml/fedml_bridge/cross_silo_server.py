@@ -101,15 +101,13 @@ class SiloServer(SiloManager):
             self._require_enough("are left")
             here = sorted(self.presence.here)
             chosen = [here[place] for place in chosen_clients(round_index, len(here), train.client_num_per_round, seed)]
-            self.args.round_idx = round_index
-            self.aggregator.begin_round(chosen)
-            self._hand_out(round_index, chosen)
-            self._collect(round_index, chosen)
-            self.aggregator.leave_out([client for client in chosen if client not in self._answers])
-            messages = [self._answers[client] for client in chosen if client in self._answers]
-            entries, _ = self.aggregator.on_before_aggregation(messages)
-            aggregated = self.aggregator.aggregate(entries)
-            self.aggregator.set_model_params(self.aggregator.on_after_aggregation(aggregated))
+            self.session.run_round(round_index, chosen, self._train_silos)
+
+    def _train_silos(self, round_index: int, chosen: list[int]) -> list[tuple[int, Any]]:
+        self._hand_out(round_index, chosen)
+        self._collect(round_index, chosen)
+        self.aggregator.leave_out([client for client in chosen if client not in self._answers])
+        return [self._answers[client] for client in chosen if client in self._answers]
 
     def _hand_out(self, round_index: int, chosen: list[int]) -> None:
         self._round, self._answers = round_index, {}

@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import fedml
 import yaml
 from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..configuration import Config
 from ..data import SiloDataset, TransductiveDataset
-from ..models import create_model
+from ..models.text_shape import vocabulary_of
 from ..settings import RunSettings
 from .arguments import arguments_from
-from .devices import set_threads
+from .devices import device_of_run, divided_threads, set_threads
+from .mpi_start import Place, agreement, place_in, world
 from .offline import initialise
 from .registry import OUR_WORDS, register
+from .zoo import build_model
 
 
 def launch(
@@ -38,7 +39,9 @@ def launch(
         verbose: let FedML's log through.
         rank: this party's place in a run across silos; 0 is the server.
     """
-    threads = set_threads(settings.device.threads)
+    comm = world()
+    place = Place() if comm is None else place_in(comm)
+    threads = set_threads(settings.device.threads, None if comm is None else divided_threads(comm, place.local_ranks))
     # FedML reads its arguments from a file, and we read that file again to see the sections it forgets.
     with TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
@@ -49,8 +52,18 @@ def launch(
             # FedML counts those chosen in a round; here every silo is a party of its own.
             args.worker_num = settings.train.client_num_in_total
         args = initialise(args, verbose)
-        device = fedml.device.get_device(args)
-        model = create_model(settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed)
+        with agreement():
+            device = device_of_run(args, place)
+            model = build_model(
+                settings.model,
+                dataset.input_shape,
+                dataset.class_num,
+                settings.common.random_seed,
+                example=dataset.example_inputs,
+                vocabulary=vocabulary_of(dataset.example_inputs, getattr(dataset[2], "inputs", None)),
+            )
+        if place.rank > 0 and isinstance(dataset, TransductiveDataset) and settings.mrtf.refine_on == "server":
+            dataset.forget_server_set()
         register()
         FedMLRunner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None

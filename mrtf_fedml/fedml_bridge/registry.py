@@ -17,13 +17,22 @@ from .arguments import settings_of
 from .client_side import AlgorithmTrainer
 from .compatibility import check_clients, check_version, refuse_what_cannot_combine
 from .cross_silo import is_silo, server_of, silo_of
+from .mpi import MPISimulation
+from .mpi_start import check_start, started_ranks
 from .offline import go_online, stay_offline
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator
 from .single_process import SingleProcess
+from .zoo import keep_classes
 
 #: Words that mean ours without a prefix; FedAvg stays FedML's own.
 OUR_WORDS = ("MrTF", "FedDF")
+
+#: What runs a round's clients, by (training_type, backend).
+_BACKENDS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("simulation", "sp"): SingleProcess,
+    ("simulation", "MPI"): MPISimulation,
+}
 
 _original: Callable[..., None] | None = None
 
@@ -76,6 +85,7 @@ def _is_ours(args: Any, client_trainer: Any, server_aggregator: Any) -> bool:
 
 
 def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer: Any, server_aggregator: Any) -> Any:
+    keep_classes(model, dataset)
     if server_aggregator is not None and not isinstance(server_aggregator, AlgorithmAggregator):
         raise UserError(
             f"federated_optimizer {args.federated_optimizer!r} brings its own server aggregator and cannot use "
@@ -85,6 +95,8 @@ def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer
     algorithm = given.algorithm_class if given is not None else algorithm_named(args.federated_optimizer)
     trainer_class, aggregator_class = PAIRS[algorithm.name]
     refuse_what_cannot_combine(args, algorithm)
+    settings = settings_of(args)
+    check_start(args.training_type, args.backend, settings.mrtf.refine_on, started_ranks())
     client_trainer = client_trainer or trainer_class(model, args)
     if is_silo(args):
         # A silo has neither the server's inputs nor its aggregator.
@@ -92,7 +104,11 @@ def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer
     server_aggregator = server_aggregator or aggregator_class(model, args)
     if args.training_type == "cross_silo":
         return server_of(args, device, dataset, server_aggregator)
-    check_clients(dataset, settings_of(args).train.client_num_in_total)
-    if args.training_type == "simulation" and args.backend == "sp":
-        return SingleProcess(args, device, dataset, model, client_trainer, server_aggregator)
-    raise UserError(f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; use sp")
+    check_clients(dataset, settings.train.client_num_in_total)
+    backend = _BACKENDS.get((args.training_type, args.backend))
+    if backend is None:
+        known = ", ".join(f"{training_type} with {name}" for training_type, name in _BACKENDS)
+        raise UserError(
+            f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: {known}"
+        )
+    return backend(args, device, dataset, model, client_trainer, server_aggregator)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import torch
 from fedml.core import ServerAggregator
 from fedml.core.dp.fedml_differential_privacy import FedMLDifferentialPrivacy
 from fedml.core.security.fedml_defender import FedMLDefender
@@ -26,6 +25,8 @@ from ..algorithms import FedAvg
 from ..algorithms.round import ClientUpdate, RoundReport, ServerBench, ServerState, mean_loss
 from ..errors import UserError
 from ..models import FeatureTap
+from ..models.fitness import check_fit
+from ..models.positions import positions_of
 from ..models.weights import clone, is_finite, load, size_in_bytes, snapshot
 from ..recorder import Recorder
 from .arguments import AsFedAvg, settings_of
@@ -64,17 +65,19 @@ class AlgorithmAggregator(ServerAggregator):
             )
         return self._bench
 
+    @bench.setter
+    def bench(self, bench: ServerBench) -> None:
+        self._bench = bench
+
     def bind_server_set(self, inputs: Tensor, classes: int | None = None, device: Any = None) -> None:
         """Hand over the server's unlabelled inputs, [M, ...]."""
         if len(inputs) == 0:
             raise UserError("the server's set is empty; MrTF has nothing to label")
         self.model.to(device or "cpu")
         inputs = inputs.to(device or "cpu")
+        logits = check_fit(self.model, inputs[:2], classes, f"the model ({type(self.model).__name__})")
         tap = FeatureTap(self.model, self.settings.model.feature_layer, inputs[:2])
-        if classes is None:
-            with torch.inference_mode():
-                classes = int(self.model.eval()(inputs[:1]).shape[1])
-        self._bench = ServerBench(self.model, inputs, tap, classes)
+        self._bench = ServerBench(self.model, inputs, tap, logits.shape[1], positions_of(logits))
 
     def begin_round(self, clients: list[int]) -> None:
         """The clients whose messages come next, in the order in which they will be listed."""

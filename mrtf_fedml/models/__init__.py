@@ -7,20 +7,28 @@ samples. `weights` is the arithmetic on state dicts.
 
 from . import weights
 from .catalogue import MODELS, Builder, create_model
+from .charlstm import CharLSTM
 from .convnet import ConvNet
 from .feature_tap import FeatureTap
+from .fecnn import FeCNN
 from .inference import predict_logits, predict_logits_and_features
 from .lenet import LeNet
 from .mlp import MLPNet
+from .resnet import ResNet
+from .vgg8 import VGG8
 from .weights import StateDict
 
 __all__ = [
     "MODELS",
+    "VGG8",
     "Builder",
+    "CharLSTM",
     "ConvNet",
+    "FeCNN",
     "FeatureTap",
     "LeNet",
     "MLPNet",
+    "ResNet",
     "StateDict",
     "create_model",
     "predict_logits",

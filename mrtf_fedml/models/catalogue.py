@@ -9,28 +9,30 @@ from torch import nn
 from ..errors import UserError, nearest
 from ..randomness import forked
 from ..settings import ModelSettings
+from .charlstm import CharLSTM
 from .convnet import ConvNet
+from .fecnn import FeCNN
 from .lenet import LeNet
 from .mlp import MLPNet
+from .resnet import ResNet
+from .vgg8 import VGG8
 
 #: Makes a classifier from the settings, the shape of one sample and the number of classes.
 Builder = Callable[[ModelSettings, tuple[int, ...], int], nn.Module]
 
 
-def _mlp(settings: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return MLPNet(input_shape, classes, settings.feature_size)
-
-
-def _lenet(settings: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return LeNet(input_shape, classes)
-
-
-def _convnet(settings: ModelSettings, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return ConvNet(input_shape, classes)
-
-
 #: name -> builder. A new model is one more entry.
-MODELS: dict[str, Builder] = {"mlp": _mlp, "lenet": _lenet, "convnet": _convnet}
+MODELS: dict[str, Builder] = {
+    "mlp": lambda settings, shape, classes: MLPNet(shape, classes, settings.feature_size),
+    "lenet": lambda settings, shape, classes: LeNet(shape, classes),
+    "convnet": lambda settings, shape, classes: ConvNet(shape, classes),
+    "vgg8": lambda settings, shape, classes: VGG8(shape, classes),
+    "resnet8": lambda settings, shape, classes: ResNet(shape, classes, blocks=1),
+    "resnet20": lambda settings, shape, classes: ResNet(shape, classes, blocks=3),
+    "fecnn": lambda settings, shape, classes: FeCNN(shape, classes),
+    # The next character is one of those that the text is made of, so C is the vocabulary unless it is given.
+    "charlstm": lambda settings, shape, classes: CharLSTM(shape, classes, settings.vocabulary or classes),
+}
 
 
 def create_model(settings: ModelSettings, input_shape: Sequence[int], classes: int, seed: int) -> nn.Module:

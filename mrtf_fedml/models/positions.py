@@ -6,6 +6,8 @@ positions. Each position is then a sample of its own, and rows run over n first 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from ..errors import UserError
@@ -21,6 +23,22 @@ def check_logits(logits: object, samples: int) -> Tensor:
             f"[N, C], or [N, C, T] for a model that answers at each of T positions"
         )
     return logits
+
+
+def positions_of(logits: Tensor) -> int | None:
+    """T of logits [N, C, T]; None for logits [N, C]."""
+    return logits.shape[2] if logits.dim() == 3 else None
+
+
+def ids_of_rows(ids: Sequence[str], positions: int | None) -> list[str]:
+    """The name of each row: the sample's own, or `<id>:<t>` where each of its positions is a row.
+
+    >>> ids_of_rows(["a", "b"], positions=2)
+    ['a:0', 'a:1', 'b:0', 'b:1']
+    """
+    if positions is None:
+        return list(ids)
+    return [f"{name}:{position}" for name in ids for position in range(positions)]
 
 
 def rows_of_logits(logits: object, samples: int) -> Tensor:

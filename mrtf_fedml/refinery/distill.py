@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ..settings import MrTFSettings
+
+
+class Crew(Protocol):
+    """Those who distil together: each takes a part of every batch, and all step by the same gradient."""
+
+    def part(self, batch: Tensor) -> Tensor:
+        """The indices of the batch that are ours; may be none."""
+
+    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
+        """Sum the gradients over the crew, in place, and return the summed loss."""
+
+
+class _Alone:
+    """A crew of one."""
+
+    def part(self, batch: Tensor) -> Tensor:
+        return batch
+
+    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
+        return loss
 
 
 def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
@@ -17,11 +38,11 @@ def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
     With fixed targets this is the KL divergence of Eq. 1 up to a constant, so the gradients are the same.
 
     Args:
-        student_logits: f(x; theta), [B, C].
-        targets: q(x), [B, C].
+        student_logits: f(x; theta), [B, C], or [B, C, T] where the student answers at each of T positions.
+        targets: q(x), of the same shape.
 
     Returns:
-        the mean over the batch, a scalar.
+        the mean over the batch, and over its positions, a scalar.
     """
     return nn.functional.cross_entropy(student_logits, targets)
 
@@ -51,31 +72,41 @@ def distill(
     targets: Tensor,
     settings: MrTFSettings,
     generator: torch.Generator,
+    crew: Crew | None = None,
 ) -> float:
     """Eq. 2, `refine_steps` times, by a new Adam: the student's weights are updated in place.
 
     Args:
         student: the aggregated model; trained in train mode, left in the mode it came in.
         inputs: the server's x, [M, ...], on the student's device.
-        targets: q(x), [M, C].
+        targets: q(x), [M, C]; [M * T, C], row m * T + t, where the student answers at each of T positions.
         settings: refine_steps, refine_lr, refine_batch_size.
         generator: draws the order of the samples.
+        crew: shares every batch, where several processes distil together; each is given the same arguments.
 
     Returns:
         the mean loss over the steps; nan where there was none.
     """
-    if len(inputs) != len(targets):
-        raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs one")
+    if len(targets) == 0 or len(targets) % len(inputs):
+        raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs as many")
+    by_sample = targets.reshape(len(inputs), -1, targets.shape[1])
+    crew = crew or _Alone()
     optimizer = torch.optim.Adam(student.parameters(), lr=settings.refine_lr, fused=True)
     total = torch.zeros((), device=inputs.device)
     with _training(student):
         for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
-            batch = batch.to(inputs.device)
+            part = crew.part(batch.to(inputs.device))
             optimizer.zero_grad(set_to_none=True)
-            loss = distillation_loss(student(inputs[batch]), targets[batch])
-            loss.backward()
+            loss = torch.zeros((), device=inputs.device)
+            if len(part) > 0:
+                logits = student(inputs[part])
+                followed = by_sample[part].transpose(1, 2) if logits.dim() == 3 else targets[part]
+                # Weighed so that the parts sum to the batch's mean; alone the factor is 1.
+                loss = distillation_loss(logits, followed) * (len(part) / len(batch))
+                loss.backward()
+            loss = crew.combine(student, loss.detach())
             optimizer.step()
-            total += loss.detach()
+            total += loss
     optimizer.zero_grad(set_to_none=True)
     return float(total) / settings.refine_steps if settings.refine_steps else float("nan")
 

@@ -18,6 +18,9 @@ Weights = Mapping[str, Tensor]
 #: Reads the logits [M, C] and, where asked for, the features [M, D] of the model as it stands.
 Reader = Callable[[nn.Module, bool], tuple[Tensor, Tensor | None]]
 
+#: Does what `distill` does, by whomever.
+Distiller = Callable[[nn.Module, Tensor, Tensor, MrTFSettings, torch.Generator], float]
+
 
 @dataclass(frozen=True)
 class RefinedRound:
@@ -53,6 +56,8 @@ def refine(
     *,
     clustering: bool = True,
     previous_targets: Tensor | None = None,
+    known_logits: Mapping[int, Tensor] | None = None,
+    distil: Distiller = distill,
 ) -> RefinedRound:
     """Refine the aggregated model on the server's inputs.
 
@@ -61,16 +66,22 @@ def refine(
         initial: theta_t, what the clients started from.
         local: theta_{t,k} of the clients that answered.
         aggregated: theta_{t+1}, their average.
-        inputs: the server's x, [M, ...].
+        inputs: the server's x, [M, ...]. Where the model answers at each of T positions, `read` gives M * T rows,
+            m * T + t, and so have the targets.
         local_loss: mean over the clients of their local cross-entropy.
         settings: the switches.
         read: one pass of the model over the inputs.
         generator: draws the order of the samples in distillation.
         clustering: false in warm-up.
         previous_targets: the last round's, for smoothing.
+        known_logits: of local models that others have read already, by their place in `local`.
+        distil: lets the student follow the targets.
     """
+    known = known_logits or {}
     # (1)-(2) one pass of each teacher; the aggregated model's comes last and yields the features as well.
-    local_logits = torch.stack([_read_as(model, weights, read)[0] for weights in local])
+    local_logits = torch.stack(
+        [known[place] if place in known else _read_as(model, weights, read)[0] for place, weights in enumerate(local)]
+    )
     initial_logits = _read_as(model, initial, read)[0] if settings.self_teaching else None
     needs_features = settings.cluster_refinery and clustering
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
@@ -79,7 +90,7 @@ def refine(
     composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
     targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
-    loss = distill(model, inputs, targets, settings, generator)
+    loss = distil(model, inputs, targets, settings, generator)
     # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
     refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
     return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)

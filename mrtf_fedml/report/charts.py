@@ -7,6 +7,7 @@ global state of matplotlib is used beyond a `with` block: the library's user may
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,8 +33,10 @@ ACCURACIES = (
     ("acc_targets", "targets", "second"),
     ("acc_refined", "refined model", "accent"),
 )
-#: More class names than these do not fit under a chart; then every n-th is written.
-MOST_NAMES = 26
+#: So many class names fit under an inch of a chart, upright while they are short; of more, every n-th is written.
+UPRIGHT_NAMES, TILTED_NAMES = 6.0, 2.7
+#: The longest name that stands upright.
+UPRIGHT_LENGTH = 3
 #: More points than these are drawn as a line without marks.
 MOST_MARKS = 40
 
@@ -178,7 +181,8 @@ def _class_bars(
     size: tuple[float, float],
     top: float | None = None,
 ) -> str:
-    step = -(-len(names) // MOST_NAMES)
+    tilted = max(map(len, names)) > UPRIGHT_LENGTH
+    step = math.ceil(len(names) / (size[0] * (TILTED_NAMES if tilted else UPRIGHT_NAMES)))
     shown = [shortened(name, 14) for name in names[::step]]
 
     def draw(axes: Axes) -> None:
@@ -187,10 +191,9 @@ def _class_bars(
         values = np.append(heights.repeat(2).astype(float), 0)[: len(edges) - 1]
         values[1::2] = 0
         axes.stairs(values, edges, fill=True, color=_COLOURS["accent"])
-        axes.set_xticks(range(0, len(names), step), shown)
+        tilt: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
+        axes.set_xticks(range(0, len(names), step), shown, **tilt)
         axes.tick_params(axis="x", length=0)
-        if max(map(len, shown)) > 3:
-            axes.tick_params(axis="x", rotation=60)
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(0, top)
         axes.set_ylabel(unit)

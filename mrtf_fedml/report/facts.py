@@ -98,7 +98,8 @@ def read_facts(store: RunStore, inputs: Tensor | None, examiner: Examiner | None
     if probabilities is None:
         answer, examination = None, None
     else:
-        if inputs is not None and len(inputs) != len(probabilities):
+        # A model that answers at every position of a sample has several rows for each.
+        if inputs is not None and len(probabilities) % len(inputs):
             raise UserError(
                 f"the server's set has {len(inputs)} samples but the run in {str(store.path)!r} labelled "
                 f"{len(probabilities)}; give the data that the run was made with"

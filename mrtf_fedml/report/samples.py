@@ -49,7 +49,7 @@ def least_certain(answer: Answer, inputs: Tensor | None, most: int = 24) -> list
                 confidence=float(confidences[index]),
                 runner_up=None if alone else answer.class_names[second],
                 runner_up_confidence=0.0 if alone else float(others[second]),
-                picture=picture_of(inputs[index]) if inputs is not None else None,
+                picture=picture_of(inputs[index * len(inputs) // len(labels)]) if inputs is not None else None,
             )
         )
     return samples

@@ -63,7 +63,7 @@ def left_out(metrics: Sequence[dict[str, Any]]) -> str | None:
     clients = sum(len(line["left_out"]) for line in metrics)
     updates = f"{_count(clients, 'update')} of clients {'was' if clients == 1 else 'were'}"
     where = ", ".join(map(str, rounds[:10])) + (" and later" if len(rounds) > 10 else "")
-    return f"{updates} left out, since their numbers were not finite (round {where})."
+    return f"{updates} left out for numbers that were not finite (round {where})."
 
 
 def duration(seconds: float) -> str:

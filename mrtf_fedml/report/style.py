@@ -35,6 +35,7 @@ p { margin: 0 0 .9rem; max-width: 46rem; }
 .card { padding: 1rem; margin: .8rem 0 0; overflow-x: auto; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .8rem; }
 svg { display: block; width: 100%; height: auto; }
+.pair svg { max-width: 30rem; }
 svg text { font-family: inherit !important; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }

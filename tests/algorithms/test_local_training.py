@@ -49,7 +49,7 @@ def test_sgd_with_momentum_decay_and_clipping_is_the_written_out_rule() -> None:
             for key, gradient in gradients.items():
                 velocity[key] = 0.9 * velocity[key] + gradient * scale + 0.01 * theta[key]
                 theta[key] = theta[key] - 0.1 * velocity[key]
-            total += float(batch_loss) * len(y)
+            total += batch_loss.item() * len(y)
             samples += len(y)
     for key, value in theta.items():
         torch.testing.assert_close(weights[key], value, atol=1e-6, rtol=1e-5)
@@ -124,3 +124,37 @@ def test_adam_is_honoured_where_the_yaml_asks_for_it() -> None:
     weights, _ = train_locally(model, start, batches()[:1], settings, seed=0, client=0, round_index=0)
     steps = (weights["weight"] - start["weight"]).abs()
     torch.testing.assert_close(steps, torch.full_like(steps, 0.01), atol=1e-4, rtol=0)
+
+
+class AtEachPosition(nn.Linear):
+    """One answer at each position: [N, T, D] -> [N, C, T]."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs).transpose(1, 2)
+
+
+def test_a_label_at_each_position_is_a_sample_each() -> None:
+    settings = TrainSettings(epochs=2, learning_rate=0.1)
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(4, 5, 3, generator=generator), torch.randint(2, (4, 5), generator=generator)
+    start = snapshot(linear())
+    weights, loss = train_locally(AtEachPosition(3, 2), start, [(inputs, labels)], settings, 0, 0, 0)
+    rows = [(inputs.flatten(0, 1), labels.flatten())]
+    expected, row_loss = train_locally(linear(), start, rows, settings, 0, 0, 0)
+    assert loss == pytest.approx(row_loss)
+    for key, value in expected.items():
+        torch.testing.assert_close(weights[key], value)
+
+
+def test_labels_that_do_not_go_with_the_logits_are_named() -> None:
+    model = linear()
+    with pytest.raises(UserError, match=r"logits of the shape \(4, 2\) for labels of the shape \(4, 5\)"):
+        train_locally(
+            model,
+            snapshot(model),
+            [(torch.zeros(4, 3), torch.zeros(4, 5))],
+            TrainSettings(),
+            seed=0,
+            client=0,
+            round_index=0,
+        )

@@ -139,6 +139,13 @@ def test_labels_that_are_no_classes_are_not_scored(labels: torch.Tensor, caplog:
     assert "not one class a sample" in caplog.text
 
 
+def test_a_class_at_each_position_makes_a_label_a_row() -> None:
+    labels = torch.arange(22).reshape(11, 2) % 3
+    server = read_server_set([(INPUTS[:4], labels[:4]), (INPUTS[4:], labels[4:])])
+    assert server.labels is not None
+    assert torch.equal(server.labels, labels.flatten())
+
+
 def test_yes_and_no_are_two_classes() -> None:
     labels = read_server_set([(INPUTS, LABELS > 0)]).labels
     assert labels is not None

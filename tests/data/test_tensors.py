@@ -63,3 +63,14 @@ def test_the_array_is_not_written_to_nor_shared() -> None:
     array.flags.writeable = False
     to_tensor(array).zero_()
     assert array.all()
+
+
+def test_indices_stay_whole() -> None:
+    tensor = to_tensor(np.array([[3, 79]], dtype=np.uint8), tokens=True)
+    assert tensor.dtype == torch.int64
+    assert tensor.tolist() == [[3, 79]]
+
+
+def test_colour_is_converted_in_one_copy() -> None:
+    images = np.zeros((64, 32, 32, 3), dtype=np.uint8)
+    assert to_tensor(images).untyped_storage().nbytes() == images.size * 4

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models.positions import check_logits, rows_of_features, rows_of_logits
+from mrtf_fedml.models.positions import check_logits, ids_of_rows, positions_of, rows_of_features, rows_of_logits
 
 SAMPLES, CLASSES, POSITIONS, FEATURES = 2, 4, 3, 5
 
@@ -59,3 +59,11 @@ def test_logits_of_another_shape_are_refused(shape):
 def test_what_is_no_tensor_is_refused():
     with pytest.raises(UserError, match="returned a tuple"):
         check_logits((torch.empty(2, 3), None), samples=2)
+
+
+def test_rows_have_names_and_positions_a_number():
+    assert positions_of(torch.zeros(2, 4)) is None
+    assert positions_of(torch.zeros(2, 4, 3)) == 3
+    assert ids_of_rows(["a.txt", "b.txt"], None) == ["a.txt", "b.txt"]
+    assert ids_of_rows(["a.txt", "b.txt"], 1) == ["a.txt:0", "b.txt:0"]
+    assert ids_of_rows(["a.txt", "b.txt"], 2) == ["a.txt:0", "a.txt:1", "b.txt:0", "b.txt:1"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from .source import Array, Labels, Source
+from .source import Array, Labels, Source, Users
 
 #: No class number may reach this: a record number taken for a class would ask for a classifier of that width.
 CLASS_LIMIT = 100_000
@@ -27,6 +27,9 @@ def checked_source(
     y_test: Array | None = None,
     class_names: Sequence[Any] | Array | None = None,
     ids: Sequence[Any] | Array | None = None,
+    users: Users | None = None,
+    tokens: bool = False,
+    augments: bool = False,
 ) -> Source:
     """The arrays as a `Source`, or a `UserError` that names `origin` and the array at fault.
 
@@ -51,7 +54,7 @@ def checked_source(
         raise UserError(
             f"{origin}: ids has {len(sample_ids)} entries but x_test has {len(x_test)}; give one id a sample"
         )
-    return Source(name, x_train, train_labels, x_test, test_labels, names, sample_ids)
+    return Source(name, x_train, train_labels, x_test, test_labels, names, sample_ids, users, tokens, augments)
 
 
 def _check_inputs(origin: str, key: str, array: Array) -> None:

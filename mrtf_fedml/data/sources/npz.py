@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import logging
-import zipfile
-import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
-from .source import Array, Source
+from .reading import UNREADABLE, first_line
+from .shakespeare import letter_names
+from .source import Array, Source, Users
 
 logger = logging.getLogger("mrtf_fedml")
 
 REQUIRED = ("x_train", "y_train", "x_test")
 OPTIONAL = ("y_test", "class_names", "ids")
 
-#: What NumPy and zipfile raise for a file that is cut off, damaged, or of another format.
-_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
+#: Whose each sample is, and the letters of which x holds the indices.
+MORE = ("u_train", "u_test", "alphabet")
 
 
 def load_npz(settings: DataSettings) -> Source:
     """The arrays of `data_file`: x_train, y_train, x_test and, where they exist, y_test, class_names, ids.
 
-    Nothing is unpickled: an array of Python objects is refused.
+    `u_train` and `u_test` name the user of each sample. `alphabet` says that x holds indices of letters, words
+    or the like, which stay whole numbers; y then too, unless `class_names` name other classes. Nothing is
+    unpickled: an array of Python objects is refused.
     """
     if settings.data_file is None:
         raise UserError("data_args.dataset is npz but data_args.data_file is not given; name the .npz file there")
     path = Path(settings.data_file).expanduser()
-    arrays = _read(path)
-    source = checked_source(path.stem, f"data file {str(path)!r}", **arrays)
-    if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2:
+    arrays: dict[str, Any] = _read(path)
+    origin = f"data file {str(path)!r}"
+    more = {key: arrays.pop(key) for key in MORE if key in arrays}
+    if "alphabet" in more:
+        letters = _letters(more["alphabet"])
+        _check_indices(origin, arrays, len(letters))
+        arrays.setdefault("class_names", letter_names(letters))
+    users, tokens = _users(origin, arrays, more), "alphabet" in more
+    source = checked_source(path.stem, origin, **arrays, users=users, tokens=tokens)
+    if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2 and not source.tokens:
         logger.warning(
             "%s: x_train holds rows of uint8, taken as plain numbers and not scaled; give images as N,H,W",
             path,
@@ -47,9 +57,9 @@ def _read(path: Path) -> dict[str, Array]:
         raise UserError(f"data file {str(path)!r} {what}; correct data_args.data_file")
     try:
         archive = np.load(path, allow_pickle=False)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UserError(
-            f"data file {str(path)!r} cannot be read as an .npz file ({_first_line(error)}); "
+            f"data file {str(path)!r} cannot be read as an .npz file ({first_line(error)}); "
             "write it again with numpy.savez"
         ) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -65,18 +75,42 @@ def _read(path: Path) -> dict[str, Array]:
                     f"data file {str(path)!r} has no array {key!r} (it holds {', '.join(held) or 'none'}); "
                     f"add it with numpy.savez(file, {key}=..., ...)"
                 )
-        return {key: _array(path, archive, key) for key in (*REQUIRED, *OPTIONAL) if key in held}
+        return {key: _array(path, archive, key) for key in (*REQUIRED, *OPTIONAL, *MORE) if key in held}
 
 
 def _array(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> Array:
     try:
         return np.asarray(archive[key])
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UserError(
-            f"data file {str(path)!r}: array {key!r} cannot be read ({_first_line(error)}); "
+            f"data file {str(path)!r}: array {key!r} cannot be read ({first_line(error)}); "
             "write plain numbers and texts, again with numpy.savez"
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def _users(origin: str, arrays: dict[str, Array], more: dict[str, Array]) -> Users | None:
+    if "u_train" not in more:
+        return None
+    owners = [more["u_train"], more.get("u_test", np.array([], dtype=more["u_train"].dtype))]
+    for key, own, samples in zip(("u_train", "u_test"), owners, (arrays["x_train"], arrays["x_test"]), strict=True):
+        if own.ndim != 1 or own.dtype.kind not in "USiu" or (key in more and len(own) != len(samples)):
+            raise UserError(f"{origin}: {key} must be one user a sample, not {own.dtype} of shape {own.shape}")
+    # Without u_test nobody made the server's samples.
+    numbers = np.full(len(arrays["x_test"]), -1, dtype=np.int64)
+    names, train = np.unique(owners[0], return_inverse=True)
+    if "u_test" in more:
+        names, both = np.unique(np.concatenate(owners), return_inverse=True)
+        train, numbers = np.split(both.reshape(-1), [len(owners[0])])
+    return Users([str(name) for name in names.tolist()], train.astype(np.int64), numbers.astype(np.int64))
+
+
+def _letters(alphabet: Array) -> list[str]:
+    """One text with all letters in it, or a row of texts."""
+    return list(str(alphabet)) if alphabet.ndim == 0 else [str(letter) for letter in alphabet.tolist()]
+
+
+def _check_indices(origin: str, arrays: dict[str, Array], letters: int) -> None:
+    for key in ("x_train", "x_test"):
+        x = arrays[key]
+        if x.dtype.kind not in "iu" or (x.size and not 0 <= int(x.min()) <= int(x.max()) < letters):
+            raise UserError(f"{origin}: {key} must hold whole numbers from 0 to {letters - 1}, the alphabet's places")

@@ -12,6 +12,17 @@ Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class Users:
+    """Whose each sample is, for data that people or devices made: FEMNIST's writers, Shakespeare's roles."""
+
+    names: list[str]
+    #: The user of each of the clients' samples [N], an index into `names`.
+    train: Labels = field(repr=False)
+    #: The user of each of the server's samples [M].
+    test: Labels = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     """Samples as arrays: the clients' with labels, the server's with labels that only an examiner may hold.
 
@@ -31,6 +42,12 @@ class Source:
     class_names: list[str]
     #: One name a sample of the server: a file's name, a row's id, else its index.
     ids: list[str] = field(repr=False)
+    #: Who made the samples, where that is known.
+    users: Users | None = field(default=None, repr=False)
+    #: The samples are rows of indices (letters, words) and stay whole numbers.
+    tokens: bool = False
+    #: The samples are natural images: a mirrored or shifted one is of the same class.
+    augments: bool = False
 
     @property
     def class_num(self) -> int:

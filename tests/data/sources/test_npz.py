@@ -205,3 +205,29 @@ def test_damaged_bytes_are_found(tmp_path: Path) -> None:
     file.write_bytes(whole)
     with pytest.raises(UserError, match=r"damaged\.npz': array 'x_train' cannot be read"):
         load(file)
+
+
+def test_users_and_an_alphabet(tmp_path: Path) -> None:
+    file = tmp_path / "text.npz"
+    x = np.array([[0, 2], [1, 1], [2, 0]], dtype=np.uint8)
+    users = {"u_train": np.array(["eve", "bob", "eve"]), "u_test": np.array(["bob", "ann", "eve"])}
+    np.savez(file, x_train=x, y_train=[0, 1, 2], x_test=x, alphabet="abc ", **users)
+    source = load_source(DataSettings(dataset="npz", data_file=str(file)))
+    assert source.tokens
+    assert source.class_names == ["a", "b", "c", "space"]
+    assert source.users is not None
+    assert source.users.names == ["ann", "bob", "eve"]
+    assert source.users.train.tolist() == [2, 1, 2]
+    assert source.users.test.tolist() == [1, 0, 2]
+    np.savez(file, x_train=x, y_train=[0, 1, 2], x_test=x, u_train=[7, 5, 7])
+    source = load_source(DataSettings(dataset="npz", data_file=str(file)))
+    assert source.users is not None
+    assert (source.users.names, source.users.test.tolist()) == (["5", "7"], [-1, -1, -1])
+    for more, sentence in (
+        ({"u_train": [1, 2]}, "u_train must be one user a sample"),
+        ({"u_train": [1, 2, 3], "u_test": [[1], [2], [3]]}, "u_test must be one user a sample"),
+        ({"alphabet": "ab"}, "x_train must hold whole numbers from 0 to 1"),
+    ):
+        np.savez(file, x_train=x, y_train=[0, 1, 2], x_test=x, **more)
+        with pytest.raises(UserError, match=sentence):
+            load_source(DataSettings(dataset="npz", data_file=str(file)))

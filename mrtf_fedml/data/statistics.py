@@ -1,0 +1,73 @@
+"""The paper's table of dataset statistics, for any dataset and split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .shards import TensorShard
+from .transductive import TransductiveDataset
+
+#: A class counts as observed by a client from so many samples on.
+OBSERVED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Who has how much of what.
+
+    Attributes:
+        counts: n_{k,c} [K, C], the samples of class c that client k has.
+        server_samples: M.
+        class_names: one a class.
+    """
+
+    counts: npt.NDArray[np.int64]
+    server_samples: int
+    class_names: list[str]
+
+    @property
+    def samples(self) -> int:
+        """N, the training samples of all clients."""
+        return int(self.counts.sum())
+
+    @property
+    def clients(self) -> int:
+        """K."""
+        return len(self.counts)
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    @property
+    def samples_a_client(self) -> npt.NDArray[np.int64]:
+        """N_k [K]."""
+        return self.counts.sum(axis=1)
+
+    @property
+    def classes_a_client(self) -> npt.NDArray[np.int64]:
+        """C_k [K], the classes of which a client has at least `OBSERVED` samples."""
+        return (self.counts >= OBSERVED).sum(axis=1)
+
+
+def statistics_of(dataset: TransductiveDataset) -> Statistics:
+    """What the table tells of a dataset; the server's labels have no part in it."""
+    classes = dataset.class_num
+    counts = np.stack([_counts(shard, classes) for shard in dataset[5].values()])
+    return Statistics(counts, len(dataset.server_inputs), dataset.class_names)
+
+
+def _counts(shard: Any, classes: int) -> npt.NDArray[np.int64]:
+    """The samples a class of one client, from our shards or from any loader of (x, y) batches."""
+    if isinstance(shard, TensorShard):
+        labels = shard.labels
+    else:
+        batches = [torch.as_tensor(y).reshape(-1) for _, y in shard or []]
+        labels = torch.cat(batches).long() if batches else torch.zeros(0, dtype=torch.int64)
+    return torch.bincount(labels, minlength=classes)[:classes].numpy()

@@ -1,0 +1,38 @@
+"""Each trainer's log is a file of its own under the run's folder; the terminal is rank 0's."""
+
+from __future__ import annotations
+
+import logging
+from logging.handlers import MemoryHandler
+from pathlib import Path
+
+_OURS = logging.getLogger("mrtf_fedml")
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_MANY = 10_000
+
+
+def hold_log() -> None:
+    """Keep what this rank logs until the run's folder is known."""
+    _OURS.setLevel(logging.INFO)
+    _OURS.propagate = False
+    # Lines kept in memory are written by no one if the run ends before it has a folder: rank 0 said the same.
+    _OURS.handlers[:] = [MemoryHandler(_MANY, flushLevel=logging.CRITICAL + 1, flushOnClose=False)]
+
+
+def log_file(run_dir: str | Path, rank: int) -> Path:
+    """Where that rank's log is."""
+    return Path(run_dir) / "logs" / f"rank-{rank}.log"
+
+
+def open_log(run_dir: str | Path, rank: int) -> None:
+    """Write what this rank logs, and what it has kept, to its file; a resumed run goes on with it."""
+    place = log_file(run_dir, rank)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    file = logging.FileHandler(place)
+    file.setFormatter(logging.Formatter(_FORMAT))
+    for held in [handler for handler in _OURS.handlers if isinstance(handler, MemoryHandler)]:
+        held.setTarget(file)
+        held.flush()
+    _OURS.setLevel(logging.INFO)
+    _OURS.propagate = False
+    _OURS.handlers[:] = [file]

@@ -1,0 +1,170 @@
+"""`refine_on: ranks`: the server's work, shared with the trainers of a simulation.
+
+Each rank predicts the server's set with the models it trained, and distillation runs data-parallel over all ranks. For
+that every rank holds the server's inputs, which no real client may: a deployment refines on the server.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..algorithms import MrTF
+from ..algorithms.round import ClientUpdate, ServerBench
+from ..models.weights import load, snapshot
+from ..randomness import forked
+from ..refinery.distill import distill
+from ..settings import MrTFSettings
+from .messages import RESERVED, Message, weights_of
+from .mpi_transport import Channel, Parcel
+
+DISTIL = "distil"
+_LOGITS = RESERVED + "logits"
+_TARGETS, _GENERATOR = RESERVED + "targets", RESERVED + "generator"
+#: A part of one sample would have no batch statistics.
+_SMALLEST_PART = 2
+
+
+class RankCrew:
+    """All ranks as one optimiser: each takes a part of every batch, and gradients are summed over them.
+
+    The group is PyTorch's, started by the MPI ranks: NCCL where each has a GPU to itself, else Gloo.
+    """
+
+    def __init__(self, comm: Any, device: torch.device) -> None:
+        self.rank: int = comm.Get_rank()
+        self.ranks: int = comm.Get_size()
+        hosts = comm.allgather((socket.gethostname(), str(device)))
+        self.backend = group_backend(hosts)
+        self._device = device if self.backend == "nccl" else torch.device("cpu")
+        alone = len({host for host, _ in hosts}) == 1
+        self._store = None
+        if self.rank == 0:
+            # Port 0: the system gives a free one, and no other process can take it before we listen.
+            self._store = dist.TCPStore(
+                "127.0.0.1" if alone else hosts[0][0], 0, self.ranks, is_master=True, wait_for_workers=False
+            )
+        address, port = comm.bcast((self._store.host, self._store.port) if self._store else None, root=0)
+        store = self._store or dist.TCPStore(address, port, self.ranks, is_master=False)
+        dist.init_process_group(self.backend, store=store, rank=self.rank, world_size=self.ranks)
+
+    def part(self, batch: Tensor) -> Tensor:
+        """The rank's samples of the batch."""
+        return batch_part(batch, self.rank, self.ranks)
+
+    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
+        """Sum the gradients, in place, and the losses over all ranks, in one message a step."""
+        parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in gradients)])
+        travelling = flat.to(self._device)
+        dist.all_reduce(travelling)
+        total, *summed = travelling.to(flat.device).split([1, *(gradient.numel() for gradient in gradients)])
+        for gradient, sum_ in zip(gradients, summed, strict=True):
+            gradient.copy_(sum_.view_as(gradient))
+        return total.squeeze()
+
+    def close(self) -> None:
+        """Leave the group."""
+        dist.destroy_process_group()
+
+
+class SharedBench(ServerBench):
+    """The server's bench, on rank 0, with the other ranks' help."""
+
+    def __init__(
+        self,
+        bench: ServerBench,
+        channel: Channel,
+        crew: RankCrew,
+        args: Any,
+        told: Mapping[int, tuple[Message, Tensor]],
+    ) -> None:
+        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes)
+        # Past the dataclass's own fields, which are frozen.
+        vars(self).update(channel=channel, crew=crew, args=args, told=told)
+
+    channel: Channel
+    crew: RankCrew
+    args: Any
+    #: By client: the message it sent, and what its model predicts for the server's set.
+    told: Mapping[int, tuple[Message, Tensor]]
+
+    def known_logits(self, updates: list[ClientUpdate]) -> Mapping[int, Tensor]:
+        """What the ranks predicted, for the teachers that are still what the ranks sent.
+
+        One that FedML's attacks or defences have rewritten is read anew, by the server.
+        """
+        known: dict[int, Tensor] = {}
+        for place, update in enumerate(updates):
+            message, logits = self.told.get(update.client, ({}, None))
+            sent = weights_of(message)
+            if logits is not None and all(torch.equal(value.cpu(), sent[key]) for key, value in update.weights.items()):
+                known[place] = logits.to(self.inputs.device)
+        return known
+
+    def distil(
+        self, student: nn.Module, inputs: Tensor, targets: Tensor, settings: MrTFSettings, generator: torch.Generator
+    ) -> float:
+        """Distil with all ranks: they get the start, the targets and the order of the samples."""
+        tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
+        self.channel.send(Parcel(DISTIL, {"round": self.args.round_idx}, tensors), range(1, self.channel.ranks))
+        return distill(student, inputs, targets, settings, generator, self.crew)
+
+
+class RefiningTrainer:
+    """What a trainer does for the server, on any other rank."""
+
+    def __init__(self, bench: ServerBench, crew: RankCrew, algorithm: MrTF) -> None:
+        self.bench = bench
+        self.crew = crew
+        self.algorithm = algorithm
+
+    def with_logits(self, message: Message) -> Message:
+        """The client's message, and what its model predicts for the server's set."""
+        return {**message, _LOGITS: self.bench.logits(weights_of(message))}
+
+    def distil(self, order: Parcel) -> None:
+        """Do the rank's part of the distillation; the result is rank 0's as well, which keeps it."""
+        load(self.bench.model, weights_of(order.tensors))
+        generator = torch.Generator()
+        # A copy: set_state reads from the start of the storage, which is the whole parcel's.
+        generator.set_state(order.tensors[_GENERATOR].clone())
+        targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
+        with forked(self.algorithm.seed, "distillation dropout", order.facts["round"], self.crew.rank):
+            distill(self.bench.model, self.bench.inputs, targets, self.algorithm.refinery, generator, self.crew)
+
+
+def without_logits(tensors: Message) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The client's message as it is without us, and the logits where it had any."""
+    message = dict(tensors)
+    logits = message.pop(_LOGITS, None)
+    return message, logits
+
+
+def batch_part(batch: Tensor, rank: int, ranks: int) -> Tensor:
+    """The rank's share of a batch, of two samples at least or none.
+
+    >>> [len(batch_part(torch.arange(7), rank, 4)) for rank in range(4)]
+    [3, 2, 2, 0]
+    """
+    sharers = max(1, min(ranks, len(batch) // _SMALLEST_PART))
+    return batch.tensor_split(sharers)[rank] if rank < sharers else batch[:0]
+
+
+def group_backend(devices: list[tuple[str, str]]) -> str:
+    """NCCL wants a GPU a rank, shared with no other.
+
+    >>> group_backend([("a", "cuda:0"), ("a", "cuda:1")]), group_backend([("a", "cuda:0"), ("a", "cuda:0")])
+    ('nccl', 'gloo')
+    """
+    gpus = all(device.startswith("cuda") for _, device in devices)
+    return "nccl" if gpus and len(set(devices)) == len(devices) else "gloo"

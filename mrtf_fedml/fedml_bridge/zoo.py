@@ -1,0 +1,223 @@
+"""FedML's model zoo by name, and the one door through which a run's model enters, whoever wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+from fedml.model.cv import cnn, efficientnet, mobilenet, mobilenet_v3, resnet, resnet_cifar, resnet_gn, vgg
+from fedml.model.linear import lr
+from fedml.model.nlp import rnn
+from torch import Tensor, nn
+
+from ..errors import UserError, nearest
+from ..models import MODELS, create_model
+from ..models.adapters import (
+    Change,
+    adapt_inputs,
+    as_indices,
+    flat,
+    grey_28,
+    in_colour,
+    keep_first_classes,
+    keeps_first_classes,
+)
+from ..models.fitness import check_fit, complete
+from ..models.image_shape import image_shape
+from ..models.torchvision_model import PREFIX as TORCHVISION
+from ..models.torchvision_model import torchvision_model
+from ..models.users_model import users_model
+from ..randomness import forked
+from ..settings import ModelSettings
+
+_log = logging.getLogger(__name__)
+
+#: Before a name that is ours too, it asks for FedML's model.
+FEDML = "fedml:"
+
+#: Channels in a group of GroupNorm, as FedML's layer has it where nothing is said. FedML's own `resnet18_gn` says 0,
+#: which is batch normalisation and belies the name.
+_CHANNELS_A_GROUP = 32
+
+_GREY_28 = ((1, 28, 28), (28, 28), (784,))
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """One of FedML's models: how it is made, and what it wants to see.
+
+    Attributes:
+        make: from the shape of a sample, the number of classes and the size of the vocabulary.
+        wants: `numbers` [N, D]; `grey 28` [N, 28, 28]; `colour` [N, 3, H, W]; `colour 32` the same with 32 x 32
+            pixels; `text` [N, T], int64.
+    """
+
+    make: Callable[[tuple[int, ...], int, int], nn.Module]
+    wants: str
+
+
+def _by_classes(make: Callable[[int], nn.Module], wants: str = "colour") -> ZooModel:
+    return ZooModel(lambda shape, classes, vocabulary: make(classes), wants)
+
+
+def _vgg(layers: str, batch_norm: bool) -> ZooModel:
+    return _by_classes(lambda classes: vgg.VGG(vgg.make_layers(vgg.cfgs[layers], batch_norm), num_classes=classes))
+
+
+def _text(kind: type[nn.Module]) -> ZooModel:
+    # One number is both the vocabulary and the number of outputs.
+    return ZooModel(lambda shape, classes, vocabulary: kind(vocab_size=max(classes, vocabulary)), "text")
+
+
+#: FedML's models by the names that FedML gives them, and those it has but does not name by their functions' names.
+ZOO: dict[str, ZooModel] = {
+    "lr": ZooModel(lambda shape, classes, _: lr.LogisticRegression(math.prod(shape), classes), "numbers"),
+    "cnn": _by_classes(lambda classes: cnn.CNN_DropOut(only_digits=classes <= 10), "grey 28"),
+    "cnn_original_fedavg": _by_classes(lambda classes: cnn.CNN_OriginalFedAvg(only_digits=classes <= 10), "grey 28"),
+    "cnn_web": _by_classes(lambda classes: cnn.CNN_WEB(), "colour 32"),
+    "rnn": _text(rnn.RNN_OriginalFedAvg),
+    "rnn_fed_shakespeare": _text(rnn.RNN_FedShakespeare),
+    "resnet20": _by_classes(resnet.resnet20),
+    "resnet32": _by_classes(resnet.resnet32),
+    "resnet44": _by_classes(resnet.resnet44),
+    "resnet56": _by_classes(resnet.resnet56),
+    "resnet110": _by_classes(resnet.resnet110),
+    "resnet18_cifar": _by_classes(lambda classes: resnet_cifar.resnet18_cifar(num_classes=classes)),
+    "resnet34_cifar": _by_classes(lambda classes: resnet_cifar.resnet34_cifar(num_classes=classes)),
+    "resnet50_cifar": _by_classes(lambda classes: resnet_cifar.resnet50_cifar(num_classes=classes)),
+    "resnet18_gn": _by_classes(lambda classes: resnet_gn.resnet18(num_classes=classes, group_norm=_CHANNELS_A_GROUP)),
+    "resnet34_gn": _by_classes(lambda classes: resnet_gn.resnet34(num_classes=classes, group_norm=_CHANNELS_A_GROUP)),
+    "resnet50_gn": _by_classes(lambda classes: resnet_gn.resnet50(num_classes=classes, group_norm=_CHANNELS_A_GROUP)),
+    "mobilenet": _by_classes(lambda classes: mobilenet.mobilenet(class_num=classes)),
+    "mobilenet_v3": _by_classes(lambda classes: mobilenet_v3.MobileNetV3(model_mode="LARGE", num_classes=classes)),
+    "efficientnet": ZooModel(
+        lambda shape, classes, _: efficientnet.EfficientNet.from_name(
+            "efficientnet-b0", num_classes=classes, image_size=list(shape[1:])
+        ),
+        "colour",
+    ),
+    "vgg11": _vgg("A", batch_norm=False),
+    "vgg11_bn": _vgg("A", batch_norm=True),
+    "vgg13": _vgg("B", batch_norm=False),
+    "vgg13_bn": _vgg("B", batch_norm=True),
+    "vgg16": _vgg("D", batch_norm=False),
+    "vgg16_bn": _vgg("D", batch_norm=True),
+    "vgg19": _vgg("E", batch_norm=False),
+    "vgg19_bn": _vgg("E", batch_norm=True),
+}
+
+
+def build_model(
+    settings: ModelSettings,
+    input_shape: Sequence[int],
+    classes: int,
+    seed: int,
+    example: Tensor | None = None,
+    vocabulary: int | None = None,
+) -> nn.Module:
+    """The model that `model_args.model` names: ours, `torchvision:name`, `package.module:Class`, or FedML's.
+
+    Args:
+        settings: `model_args`.
+        input_shape: shape of one sample.
+        classes: C.
+        seed: the run's; initial weights are drawn from it alone, and global random state is left as it was.
+        example: a few of the data's inputs, on which the model is tried before it is used.
+        vocabulary: how many different characters the data's texts have, for models that read texts;
+            `model_args.vocabulary` wins, and C stands in for both.
+    """
+    name, shape = settings.model, tuple(int(size) for size in input_shape)
+    if settings.vocabulary is not None and vocabulary is not None and settings.vocabulary < vocabulary:
+        raise UserError(
+            f"model_args.vocabulary is {settings.vocabulary} but the data hold the index {vocabulary - 1}; raise it "
+            f"to {vocabulary}"
+        )
+    characters = settings.vocabulary or max(classes, vocabulary or 0)
+    told = f"model_args.model {name!r}"
+    if name in MODELS:
+        model = create_model(replace(settings, vocabulary=characters), shape, classes, seed)
+    else:
+        with forked(seed, "initial weights"):
+            model = _another(name, shape, classes, characters)
+            if example is not None:
+                complete(model, example[:2], told)
+    if example is not None:
+        if vocabulary is None and _reads_text(name):
+            raise UserError(
+                f"{told} wants characters as indices, whole numbers from 0 on, but the data hold "
+                f"others; use `model: mlp`, which takes any numbers"
+            )
+        check_fit(model, example[:2], classes, told)
+    return model
+
+
+def keep_classes(model: Any, dataset: Any) -> None:
+    """A model of FedML's zoo, made by somebody else, gives the first C logits only; others are left alone.
+
+    FedML's `fedml.model.create` makes several of its models with a fixed number of outputs, whatever the data.
+    """
+    from_zoo = isinstance(model, nn.Module) and type(model).__module__.startswith("fedml.model.")
+    is_eight = isinstance(dataset, list | tuple) and len(dataset) == 8 and isinstance(dataset[7], Integral)
+    if from_zoo and is_eight and not keeps_first_classes(model):
+        keep_first_classes(model, int(dataset[7]), f"FedML's {type(model).__name__}")
+
+
+def _reads_text(name: str) -> bool:
+    entry = None if name in MODELS else ZOO.get(name.removeprefix(FEDML))
+    return name == "charlstm" or (entry is not None and entry.wants == "text")
+
+
+def _another(name: str, shape: tuple[int, ...], classes: int, vocabulary: int) -> nn.Module:
+    zoo_name = name.removeprefix(FEDML)
+    if zoo_name in ZOO:
+        return _zoo_model(zoo_name, shape, classes, vocabulary)
+    if name.startswith(TORCHVISION):
+        return torchvision_model(name, shape, classes)
+    if ":" in name and not name.startswith(FEDML):
+        return users_model(name, shape, classes, vocabulary)
+    raise UserError(
+        f"model_args.model {name!r} is unknown; {nearest(zoo_name, [*MODELS, *ZOO])} (torchvision:NAME and "
+        f"package.module:Class serve too)"
+    )
+
+
+def _zoo_model(name: str, shape: tuple[int, ...], classes: int, vocabulary: int) -> nn.Module:
+    entry = ZOO[name]
+    change = _change(name, entry.wants, shape)
+    # FedML prints its layers as it makes them.
+    with contextlib.redirect_stdout(io.StringIO()):
+        model = entry.make(shape, classes, vocabulary)
+    if change is not None:
+        adapt_inputs(model, change)
+    return keep_first_classes(model, classes, f"model_args.model {name!r}")
+
+
+def _change(name: str, wants: str, shape: tuple[int, ...]) -> Change | None:
+    """What brings samples of that shape into the shape that the model wants; None where they have it."""
+    told = f"model_args.model {name!r} of FedML wants"
+    here = " x ".join(str(size) for size in shape)
+    if wants == "numbers":
+        return flat
+    if wants == "text":
+        if len(shape) != 1:
+            raise UserError(f"{told} sequences of character indices, but a sample here is {here}; use another model")
+        return as_indices
+    if wants == "grey 28":
+        if shape not in _GREY_28:
+            raise UserError(f"{told} grey images of 28 x 28, but a sample here is {here}; use `model: convnet`")
+        return grey_28
+    channels, height, width = image_shape(name, shape, smallest_side=1)
+    if channels not in (1, 3):
+        raise UserError(f"{told} images of 3 channels (or 1), but a sample here is {here}; use `model: convnet`")
+    if wants == "colour 32" and (height, width) != (32, 32):
+        raise UserError(f"{told} images of 32 x 32, but a sample here is {here}; use `model: convnet`")
+    if channels == 3:
+        return None
+    _log.info("%s sees the grey channel three times, as it wants colours", name)
+    return in_colour

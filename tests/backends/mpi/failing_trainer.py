@@ -1,0 +1,39 @@
+"""A user's FedML program whose trainer raises in round 1."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import fedml
+from fedml.runner import FedMLRunner
+
+import mrtf_fedml
+from mrtf_fedml import MrTFAggregator, MrTFTrainer
+from mrtf_fedml.data import load
+from mrtf_fedml.fedml_bridge.arguments import arguments_from, settings_of
+from mrtf_fedml.fedml_bridge.offline import initialise
+from mrtf_fedml.models import create_model
+
+
+class FailingTrainer(MrTFTrainer):
+    def train(self, train_data: Any, device: Any, args: Any) -> None:
+        if args.round_idx == 1:
+            raise RuntimeError("the disk is on fire")
+        super().train(train_data, device, args)
+
+
+def run(file: Path) -> None:
+    """As FedML's own examples do it."""
+    mrtf_fedml.register()
+    args = initialise(arguments_from(file))
+    settings = settings_of(args)
+    dataset = load(settings)
+    model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
+    device = fedml.device.get_device(args)
+    FedMLRunner(args, device, dataset, model, FailingTrainer(model, args), MrTFAggregator(model, args)).run()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mrtf_fedml.commands.example import list_examples, write_example
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import RunSettings
+
+
+def test_every_example_is_listed_and_is_a_valid_configuration(tmp_path: Path) -> None:
+    names = list_examples()
+    assert "quickstart" in names
+    assert names == sorted(names)
+    for name in names:
+        written = write_example(name, tmp_path / f"{name}.yaml")
+        RunSettings.from_config(yaml.safe_load(written.read_text()))
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart.yaml"])
+def test_the_default_is_the_current_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_example(name, None) == Path("quickstart.yaml")
+    assert (tmp_path / "quickstart.yaml").read_text()
+
+
+def test_a_folder_gets_the_file_in_it(tmp_path: Path) -> None:
+    assert write_example("quickstart", tmp_path) == tmp_path / "quickstart.yaml"
+
+
+def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
+    target = tmp_path / "mine.yaml"
+    target.write_text("mine")
+    with pytest.raises(UserError, match="exists"):
+        write_example("quickstart", target)
+    assert target.read_text() == "mine"
+    write_example("quickstart", target, force=True)
+    assert target.read_text() != "mine"
+
+
+def test_an_unknown_name_is_told_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'quickstart'"):
+        write_example("quickstrat", tmp_path / "x.yaml")
+    assert not (tmp_path / "x.yaml").exists()
+
+
+def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        write_example("quickstart", tmp_path / "nowhere" / "x.yaml")

@@ -1,0 +1,110 @@
+"""Rows of numeric features, one file for the clients and one for the server."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrtf_fedml.data import load_source
+from mrtf_fedml.data.sources.source import Source
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import DataSettings
+
+CLIENTS = "age,weight,label,clinic\n0.5,1.5,ill,B\n-0.25,2e-1,well,A\n1,0,ill,B\n"
+SERVER = "id,weight,age\nrow-7,3,4\nrow-8,5,6\n"
+
+
+def load(folder: Path, clients: str = CLIENTS, server: str = SERVER, **keys: Any) -> Source:
+    (folder / "clients.csv").write_text(clients)
+    (folder / "server.csv").write_text(server)
+    files = {"data_file": str(folder / "clients.csv"), "server_file": str(folder / "server.csv")}
+    return load_source(DataSettings(dataset="csv", **{"user_column": "clinic", **files, **keys}))
+
+
+def test_features_classes_ids_and_users(tmp_path: Path) -> None:
+    source = load(tmp_path)
+    assert np.allclose(source.x_train, [[0.5, 1.5], [-0.25, 0.2], [1, 0]])
+    assert source.x_train.dtype == np.float32
+    assert source.class_names == ["ill", "well"]
+    assert source.y_train.tolist() == [0, 1, 0]
+    assert source.x_test.tolist() == [[4, 3], [6, 5]]
+    assert source.y_test is None
+    assert source.ids == ["row-7", "row-8"]
+    assert source.users is not None
+    assert source.users.names == ["A", "B"]
+    assert source.users.train.tolist() == [1, 0, 1]
+
+
+def test_numbered_classes_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    clients = "x,kind\n" + "".join(f"0,{kind}\n" for kind in (10, 2, 1))
+    source = load(tmp_path, clients, "x\n1\n", label_column="kind", user_column=None)
+    assert source.class_names == ["1", "2", "10"]
+    assert source.ids == ["0"]
+
+
+def test_the_servers_labels_where_it_has_them(tmp_path: Path) -> None:
+    source = load(tmp_path, server="age,weight,label\n1,2,well\n3,4,ill\n")
+    assert source.y_test is not None
+    assert source.y_test.tolist() == [1, 0]
+    assert load(tmp_path, server="age,weight,label\n1,2,\n3,4,\n").y_test is None
+
+
+def test_a_spreadsheets_file(tmp_path: Path) -> None:
+    source = load(tmp_path, "\ufeff" + CLIENTS.replace("\n", "\r\n") + "\r\n", SERVER)
+    assert len(source.x_train) == 3
+
+
+def test_large_features_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        load(tmp_path, CLIENTS.replace("1.5", "15000"))
+    assert "features larger than 100 train badly" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("clients", "server", "keys", "sentence"),
+    [
+        (CLIENTS.replace("1.5", "nan"), SERVER, {}, "line 2, column 'weight': 'nan' is no finite number"),
+        (CLIENTS.replace("2e-1", ""), SERVER, {}, "line 3, column 'weight': '' is no finite number"),
+        (CLIENTS.replace("2e-1", "tall"), SERVER, {}, "line 3, column 'weight': 'tall'"),
+        (CLIENTS, SERVER.replace("6", "inf"), {}, "server.csv', line 3, column 'age': 'inf'"),
+        (CLIENTS.replace("1.5,", ""), SERVER, {}, "line 2: 3 values where the header has 4"),
+        (
+            CLIENTS,
+            SERVER,
+            {"label_column": "lable"},
+            r"has no column 'lable'; correct data_args.label_column \(did you",
+        ),
+        (CLIENTS, SERVER, {"user_column": "house"}, "has no column 'house'; correct data_args.user_column"),
+        (CLIENTS, SERVER, {"id_column": "name"}, "server.csv' has no column 'name'; correct data_args.id_column"),
+        (CLIENTS.replace("well", ""), SERVER, {}, "row 2 has no label"),
+        (CLIENTS, SERVER + "row-9,7\n", {}, "line 4: 2 values"),
+        (CLIENTS, SERVER.replace("age", "height"), {}, "server.csv' lacks the feature age"),
+        (CLIENTS, "age,weight,more\n1,2,3\n", {}, "has the column more that the clients lack"),
+        (CLIENTS, "age,weight,label\n1,2,dead\n", {}, "row 1 has the label 'dead', which no client has"),
+        (CLIENTS, "age,weight\n", {}, "has a header and no row"),
+        ("", SERVER, {}, "has no header"),
+        ("a,a,label\n1,2,x\n", SERVER, {}, "has the column a twice"),
+        ("label,clinic\nx,A\ny,A\n", SERVER, {}, "has no feature"),
+        (CLIENTS.replace("well", "ill"), SERVER, {}, "a classifier needs at least two"),
+        (CLIENTS, SERVER, {"data_file": None}, "data_args.data_file is not given"),
+        (CLIENTS, SERVER, {"server_file": None}, "data_args.server_file is not given; name the server's .csv"),
+        (CLIENTS, SERVER, {"server_file": "/no/such.csv"}, "such.csv' cannot be opened"),
+    ],
+)
+def test_mistakes_are_named_by_row_and_column(
+    tmp_path: Path, clients: str, server: str, keys: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence) as told:
+        load(tmp_path, clients, server, **keys)
+    assert "\n" not in str(told.value)
+
+
+def test_what_is_no_text(tmp_path: Path) -> None:
+    load(tmp_path)
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00age")
+    with pytest.raises(UserError, match="is no csv file in UTF-8"):
+        load(tmp_path, data_file=str(tmp_path / "binary.csv"))

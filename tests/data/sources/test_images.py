@@ -1,0 +1,135 @@
+"""A folder a class for the clients, a flat folder for the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mrtf_fedml.data import load_source
+from mrtf_fedml.data.sources.source import Source
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import DataSettings
+from tests.data.sources.formats import random_images, write_image
+
+
+def write_folders(folder: Path, *shape: int) -> None:
+    for position, name in enumerate(("dog", "cat", "ant")):
+        for number in range(4):
+            write_image(folder / "clients" / name / f"{number}.png", random_images(*shape, seed=10 * position + number))
+    for number in range(5):
+        write_image(folder / "server" / f"photo {number}.png", random_images(*shape, seed=100 + number))
+
+
+def load(folder: Path, **keys: Any) -> Source:
+    keys = {"data_file": str(folder / "clients"), "server_file": str(folder / "server"), **keys}
+    return load_source(DataSettings(dataset="images", **keys))
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (8, 6, 3)])
+def test_classes_are_folders_and_ids_are_file_names(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    write_folders(tmp_path, *shape)
+    source = load(tmp_path)
+    assert source.x_train.shape == (12, *shape)
+    assert source.class_names == ["ant", "cat", "dog"]
+    assert source.y_train.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert (source.x_train[0] == random_images(*shape, seed=20)).all()
+    assert source.ids == [f"photo {number}.png" for number in range(5)]
+    assert (source.x_test[4] == random_images(*shape, seed=104)).all()
+    assert source.y_test is None
+
+
+def test_sizes_are_unified_to_the_commonest_or_the_one_that_is_set(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    write_image(tmp_path / "clients/cat/large.jpg", random_images(40, 30))
+    write_image(tmp_path / "server/large.bmp", random_images(16, 12))
+    assert load(tmp_path).x_train.shape == (13, 8, 6)
+    assert load(tmp_path).x_test.shape == (6, 8, 6)
+    assert load(tmp_path, image_size=10).x_train.shape == (13, 10, 10)
+
+
+def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    write_image(tmp_path / "clients/cat/colour.png", random_images(8, 6, 3))
+    assert load(tmp_path).x_train.shape == (13, 8, 6, 3)
+    assert load(tmp_path).x_test.shape == (5, 8, 6, 3)
+
+
+def test_other_modes_of_pillow(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    deep = np.full((8, 6), 40000, dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "server/deep.png")
+    Image.fromarray(random_images(8, 6)).convert("P").save(tmp_path / "server/palette.gif")
+    Image.fromarray(random_images(8, 6, 4)).save(tmp_path / "server/see-through.png")
+    source = load(tmp_path)
+    assert (source.x_test[source.ids.index("deep.png")] == 40000 >> 8).all()
+
+
+def test_a_photograph_on_its_side_is_turned(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    upright = random_images(8, 6)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.rot90(upright)).save(tmp_path / "server/turned.png", exif=exif)
+    source = load(tmp_path)
+    assert (source.x_test[source.ids.index("turned.png")] == upright).all()
+
+
+def test_a_server_folder_with_the_classes_folders_seals_labels(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    for name in ("cat", "dog"):
+        write_image(tmp_path / "test" / name / "x.png", random_images(8, 6))
+    source = load(tmp_path, server_file=str(tmp_path / "test"))
+    assert source.ids == ["cat/x.png", "dog/x.png"]
+    assert source.y_test is not None
+    assert source.y_test.tolist() == [1, 2]
+
+
+def test_hidden_and_other_files_are_not_images(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    (tmp_path / "clients/cat/Thumbs.db").write_bytes(b"x")
+    (tmp_path / "server/.DS_Store.png").write_bytes(b"x")
+    (tmp_path / "clients/.cache").mkdir()
+    source = load(tmp_path)
+    assert (len(source.x_train), len(source.x_test), source.class_num) == (12, 5, 3)
+
+
+@pytest.mark.parametrize("place", ["clients/cat", "server"])
+@pytest.mark.parametrize("keep", [0, 30, -40])
+def test_a_corrupt_image_is_named(tmp_path: Path, place: str, keep: int) -> None:
+    write_folders(tmp_path, 30, 20)
+    path = next((tmp_path / place).iterdir())
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError) as told:
+        load(tmp_path)
+    assert f"image {str(path)!r} cannot be read" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_missing_and_empty_folders(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data_args.data_file is not given; name the folder with the clients' images"):
+        load(tmp_path, data_file=None)
+    with pytest.raises(UserError, match=r"clients' does not exist; set data_args.data_file"):
+        load(tmp_path)
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "server").mkdir()
+    with pytest.raises(UserError, match="has no subfolder; put the images of each class"):
+        load(tmp_path)
+    (tmp_path / "clients/cat").mkdir()
+    with pytest.raises(UserError, match="has no image in its subfolders"):
+        load(tmp_path)
+    write_image(tmp_path / "clients/cat/a.png", random_images(4, 4))
+    with pytest.raises(UserError, match=r"server' has no image for the server"):
+        load(tmp_path)
+    with pytest.raises(
+        UserError, match=r"data_args.server_file is not given; name the folder with the server's images"
+    ):
+        load(tmp_path, server_file=None)
+    write_image(tmp_path / "server/a.png", random_images(4, 4))
+    with pytest.raises(UserError, match="a classifier needs at least two"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="is a file, not a folder"):
+        load(tmp_path, data_file=str(tmp_path / "server/a.png"))

@@ -1,0 +1,136 @@
+"""The command line: a wrong word, file or setting is one sentence and exit code 2, before anything is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrtf_fedml.cli import main
+from mrtf_fedml.version import __version__
+from tests.conftest import small_config, write_yaml
+
+
+def arrays(path: Path, **changes: Any) -> str:
+    """A small npz of features; a change of None leaves an array out."""
+    generator = np.random.default_rng(0)
+    held: dict[str, Any] = {
+        "x_train": generator.normal(size=(60, 5)).astype(np.float32),
+        "y_train": np.arange(60) % 4,
+        "x_test": generator.normal(size=(12, 5)).astype(np.float32),
+        "y_test": np.arange(12) % 4,
+        **changes,
+    }
+    np.savez(path, **{name: value for name, value in held.items() if value is not None})
+    return str(path)
+
+
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, Any], *words: str) -> str:
+    """What `mrtf run` says of a configuration that it refuses."""
+    run_dir = tmp_path / "run"
+    config["common_args"]["run_dir"] = str(run_dir)
+    assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", config)), *words]) == 2
+    assert not run_dir.exists(), "nothing is written for a run that cannot start"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+NAN = np.full((60, 5), np.nan, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"y_train": np.arange(60) - 1}, "y_train"),
+        ({"y_test": np.full(12, 4)}, "y_test"),
+        ({"y_train": np.linspace(0, 3, 60)}, "y_train"),
+        ({"x_train": np.zeros((0, 5), np.float32), "y_train": np.zeros(0, int)}, "empty"),
+        ({"x_test": np.zeros((0, 5), np.float32), "y_test": None}, "empty"),
+        ({"y_train": np.arange(59) % 4}, "59"),
+        ({"x_train": NAN}, "NaN"),
+        ({"x_test": np.zeros((12, 6), np.float32)}, "x_test"),
+        ({"y_train": None}, "y_train"),
+    ],
+)
+def test_wrong_arrays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
+) -> None:
+    file = arrays(tmp_path / "a.npz", **changes)
+    config = small_config(dataset="npz", data_file=file, model="mlp", client_num_in_total=4, client_num_per_round=2)
+    assert sentence.lower() in told(tmp_path, capsys, config).lower()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"dataset": "npz", "data_file": "nowhere.npz"}, "nowhere.npz"),
+        ({"dataset": "npz"}, "data_file"),
+        ({"dataset": "digitz"}, "did you mean 'digits'"),
+        ({"classes_per_client": 11}, "classes_per_client"),
+        ({"partition_method": "iid", "client_num_in_total": 5000}, "client_num_in_total"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"federated_optimizer": "FedAvgg"}, "did you mean 'FedAvg'"),
+        ({"model": "lenett"}, "did you mean 'lenet'"),
+    ],
+)
+def test_wrong_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in told(tmp_path, capsys, small_config(**changes))
+
+
+def test_unknown_keys_in_the_file_and_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_config()
+    config["mrtf_args"]["temprature"] = 3
+    assert "did you mean 'temperature'" in told(tmp_path, capsys, config)
+    assert "did you mean 'comm_round'" in told(tmp_path, capsys, small_config(), "--set", "comm_rounds=3")
+
+
+def test_a_missing_configuration_and_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--cf", str(tmp_path / "no.yaml")]) == 2
+    assert "mrtf example" in capsys.readouterr().err
+    assert main(["run", "--resume", str(tmp_path)]) == 2
+    assert "not the folder of a run" in capsys.readouterr().err
+    assert main(["run"]) == 2
+    assert "--cf" in capsys.readouterr().err
+
+
+def test_a_run_folder_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text("train_args: {}\n")
+    file = write_yaml(tmp_path / "c.yaml", small_config(run_dir=str(run_dir)))
+    assert main(["run", "--cf", str(file)]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (run_dir / "config.yaml").read_text() == "train_args: {}\n"
+
+
+def test_the_installed_command_answers_and_runs_a_users_features(tmp_path: Path) -> None:
+    command = str(Path(sys.executable).with_name("mrtf"))
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run([command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert call("--version").stdout == f"mrtf {__version__}\n"
+    assert "run a configuration" in call("--help").stdout
+    file = arrays(tmp_path / "a.npz", y_test=None, ids=np.array([f"row-{i}" for i in range(12)]))
+    config = small_config(dataset="npz", data_file=file, model="mlp", comm_round=1, client_num_in_total=4)
+    ended = call("run", "--cf", str(write_yaml(tmp_path / "c.yaml", config)))
+    assert ended.returncode == 0, ended.stderr
+    assert "came without labels" in ended.stdout
+    assert "Warning" not in ended.stderr, "FedML's noise stays out unless --verbose asks for it"
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert run_dir.name.startswith("npz-MrTF-")
+    rows = (run_dir / "predictions.csv").read_text().splitlines()
+    assert rows[1].startswith("0,row-0,")
+    again = call("report", str(run_dir))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.strip().endswith("report.html")
