@@ -15,6 +15,9 @@ if [[ ${1:-} == --all ]]; then
 fi
 
 install_extras test,mpi
+# shellcheck source=launch/broker.sh
+source "$ROOT/launch/broker.sh"
+ensure_broker
 
 # FedML reads and writes ~/.fedml: the tests neither see nor change the user's.
 private_home=$(mktemp -d)

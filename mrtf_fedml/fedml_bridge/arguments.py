@@ -45,16 +45,21 @@ def settings_of(args: Any) -> RunSettings:
 def resolved_config(args: Any, settings: RunSettings) -> dict[str, dict[str, Any]]:
     """The user's sections with our keys resolved in them, for the run's folder; secrets stay out of it."""
     config = _file_of(args) or {}
-    resolved = {
-        section: {key: value for key, value in (values or {}).items() if key not in _SECRETS}
-        for section, values in config.items()
-    }
+    resolved = {section: _without_secrets(values or {}) for section, values in config.items()}
     for section, values in settings.to_config().items():
         resolved.setdefault(section, {}).update(values)
     return resolved
 
 
-_SECRETS = ("wandb_key", "mlops_api_key", "customized_training_mqtt_config", "customized_training_s3_config")
+_SECRETS = ("wandb_key", "mlops_api_key", "MQTT_PWD", "CN_S3_AKI", "CN_S3_SAK")
+
+
+def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_secrets(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in _SECRETS
+    }
 
 
 def _file_of(args: Any) -> dict[str, Any] | None:

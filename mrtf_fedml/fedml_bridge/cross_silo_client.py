@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from .cross_silo_manager import SiloManager, seconds_until
 _log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 1.0
+_LEAVE_SECONDS = 5.0
 
 
 class Silo(SiloManager):
@@ -56,11 +58,13 @@ class Silo(SiloManager):
             self._serve(first)
         except KeyboardInterrupt:
             if not self.watch.expired:
+                self._take_leave()
                 raise
-            raise RunStopped(
-                f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
-                "(comm_args.silo_timeout) and ends; start it again when the server is back"
-            ) from None
+            raise self._server_lost() from None
+        except Exception:
+            if not self._over and not self.watch.expired:
+                self._take_leave()
+            raise
         finally:
             self.watch.stop()
             self.close()
@@ -84,10 +88,18 @@ class Silo(SiloManager):
 
     def _serve(self, message: Message | None) -> None:
         while not self._over:
+            if self.watch.expired:
+                raise self._server_lost()
             if message is not None:
                 self._greet(message)
                 self.handle(message)
             message = None if self._over else self.next_message(_HELLO_SECONDS)
+
+    def _server_lost(self) -> RunStopped:
+        return RunStopped(
+            f"silo {self.rank} has heard nothing of the server for {self.watch.timeout:g} s "
+            "(comm_args.silo_timeout) and ends; start it again when the server is back"
+        )
 
     def _greet(self, message: Message) -> None:
         """A server that was started anew does not know this silo."""
@@ -117,6 +129,12 @@ class Silo(SiloManager):
         self.com_manager.ended_well = not reason
         if reason:
             raise RunStopped(f"the server has ended the run: {reason}")
+
+    def _take_leave(self) -> None:
+        """Spare the server the wait for this silo; if the server cannot be reached either, so be it."""
+        goodbye = threading.Thread(target=self.tries_to_send, args=(self._status(protocol.FINISHED),), daemon=True)
+        goodbye.start()
+        goodbye.join(timeout=_LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
         return protocol.status(self.life, self.place.own_id, word, self.form)

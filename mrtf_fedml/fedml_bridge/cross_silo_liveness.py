@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -50,12 +50,14 @@ class Watch:
     """Ends this process's main thread when nothing has been heard for `timeout` seconds.
 
     A silo may be deep in its local training when its server dies; so the watch interrupts the main thread, as Ctrl-C
-    does, and whoever catches that asks `expired` which of the two it was.
+    does, and whoever catches that asks `expired` which of the two it was. It is a real signal, since nothing less wakes
+    a thread that waits for the network.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.expired = False
+        self._signal: signal.Signals | None = None
         self._heard = time.monotonic()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -65,7 +67,13 @@ class Watch:
         self._heard = time.monotonic()
 
     def start(self) -> None:
-        """From now on."""
+        """From now on; called from the thread that is to be ended."""
+        if threading.current_thread() is threading.main_thread():
+            self._signal = signal.SIGINT
+            if not callable(signal.getsignal(signal.SIGINT)):
+                # A script's background job is started deaf to Ctrl-C.
+                self._signal = signal.SIGUSR2
+                signal.signal(self._signal, signal.default_int_handler)
         self.heard()
         self._thread.start()
 
@@ -77,5 +85,6 @@ class Watch:
         while not self._stopped.wait(min(0.5, self.timeout / _BEATS)):
             if time.monotonic() - self._heard > self.timeout:
                 self.expired = True
-                _thread.interrupt_main()
+                if self._signal is not None:
+                    signal.pthread_kill(threading.main_thread().ident or 0, self._signal)
                 return

@@ -7,6 +7,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from fedml.core.distributed.communication.message import Message
@@ -47,6 +48,8 @@ class SiloManager(FedMLCommManager):
     def _backend(self) -> SiloBackend:
         # Each is imported where it is used: GRPC and MPI are optional packages.
         if self.backend == "GRPC":
+            if find_spec("grpc") is None:
+                raise UserError("backend GRPC needs the package grpcio; pip install 'mrtf_fedml[grpc]'")
             from .cross_silo_grpc import GrpcBackend
 
             return GrpcBackend(self.args, self.place, self.silo_settings)

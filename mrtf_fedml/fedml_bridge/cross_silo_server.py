@@ -85,6 +85,7 @@ class SiloServer(SiloManager):
     def _gather(self) -> None:
         """Wait for the silos: for all of them, or, when the time is over, for enough."""
         seconds = self.silo_settings.start_timeout
+        _log.info("the server waits for %d silos (up to %g s)", self.place.silos, seconds)
         deadline = time.monotonic() + seconds
         while len(self.presence.here) < self.place.silos and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
@@ -155,7 +156,7 @@ class SiloServer(SiloManager):
             raise RunStopped(
                 f"in round {round_index} {len(self._answers)} of {len(chosen)} silos answered within {seconds:g} s "
                 f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "
-                f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path}`"
+                f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
 
     def _on_answer(self, message: Message) -> None:
@@ -196,7 +197,7 @@ class SiloServer(SiloManager):
         if here < least:
             raise RunStopped(
                 f"not enough silos {what}: {here} of {self.place.silos} are there and comm_args.min_silos is {least}; "
-                f"start the others and go on with `mrtf run --resume {self.session.store.path}`"
+                f"start the others and go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
 
     def _beat(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import OrderedDict
@@ -74,12 +75,20 @@ def test_the_heart_beats_until_it_is_stopped() -> None:
     heartbeat.stop()
 
 
-def test_a_watch_interrupts_the_main_thread_when_nothing_is_heard() -> None:
+@pytest.mark.parametrize("heard_by", [signal.default_int_handler, signal.SIG_IGN], ids=["a terminal", "a script"])
+def test_a_watch_interrupts_the_main_thread_when_nothing_is_heard(heard_by: Any) -> None:
+    before = signal.signal(signal.SIGINT, heard_by), signal.getsignal(signal.SIGUSR2)
     watch = Watch(timeout=0.5)
-    watch.start()
-    with pytest.raises(KeyboardInterrupt):
-        time.sleep(20)
+    started = time.monotonic()
+    try:
+        watch.start()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(60)
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGUSR2, before[1])
     assert watch.expired
+    assert time.monotonic() - started < 50, "a sleeping thread is woken"
 
 
 def test_ids_are_ranks_unless_the_platform_has_numbered_the_devices() -> None:

@@ -113,6 +113,16 @@ def test_an_interrupted_server_saves_what_it_has_and_tells_its_silos(tmp_path: P
         assert (federation.run_dir / "predictions.csv").exists()
 
 
+def test_a_silo_that_is_stopped_by_its_owner_is_not_waited_for(tmp_path: Path) -> None:
+    with Federation(tmp_path, 3, comm_round=MANY, refine_steps=200) as federation:
+        federation.comm["silo_timeout"] = 1000.0
+        server, first, second, third = federation.start_all()
+        wait_until(lambda: federation.rounds_done() >= 1, "a round")
+        third.kill(signal.SIGINT)
+        assert third.ended() == 130
+        assert [party.ended() for party in (server, first, second)] == [0, 0, 0], server.told
+
+
 def test_a_server_that_resumes_takes_its_waiting_silos_in_again(
     tmp_path: Path, one_process: Callable[..., Path]
 ) -> None:

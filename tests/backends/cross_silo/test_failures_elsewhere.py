@@ -32,6 +32,7 @@ def test_a_killed_silo_does_not_hold_the_others_up(tmp_path: Path, mqtt_s3: dict
         assert 2 not in lines[-1]["clients"] or 2 in lines[-1]["left_out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["TRPC", "MQTT_S3"])
 def test_a_killed_server_ends_its_silos(tmp_path: Path, mqtt_s3: dict[str, Any], backend: str) -> None:
     with Federation(tmp_path, 2, backend, comm_round=500) as federation:
