@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from ..errors import UserError
-from .mpi_start import AgreedError, mpi_is_running, started_rank
+from .mpi_start import AgreedError, mpi_is_running, started_rank, started_ranks
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ def one_for_all() -> Iterator[None]:
         # Every rank is here: they end together, and rank 0 says why.
         raise
     except BaseException as error:
-        if not mpi_is_running():
+        # Alone a process may end as it likes: FedML's report on the environment starts MPI where nobody asked for it.
+        if not mpi_is_running() or started_ranks() < 2:
             raise
         _end_all(error)
 
