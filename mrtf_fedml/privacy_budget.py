@@ -79,6 +79,6 @@ def _accountant() -> Any:
     except ImportError as error:
         raise UserError(
             f"the privacy budget (dp_args) needs Opacus, which cannot be imported ({error}); install it with: "
-            "pip install 'mrtf_fedml[privacy]'"
+            "pip install opacus"
         ) from None
     return RDPAccountant()

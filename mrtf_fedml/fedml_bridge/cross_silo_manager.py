@@ -49,7 +49,7 @@ class SiloManager(FedMLCommManager):
         # Each is imported where it is used: GRPC and MPI are optional packages.
         if self.backend == "GRPC":
             if find_spec("grpc") is None:
-                raise UserError("backend GRPC needs the package grpcio; pip install 'mrtf_fedml[grpc]'")
+                raise UserError("backend GRPC needs the package grpcio; pip install grpcio")
             from .cross_silo_grpc import GrpcBackend
 
             return GrpcBackend(self.args, self.place, self.silo_settings)
