@@ -15,7 +15,10 @@ if (($# == 0)) || [[ $1 == -* ]]; then
 fi
 config=$1
 shift
-install_extras grpc,mpi
+# An environment that is active serves; otherwise one is made.
+if ! command -v mrtf >/dev/null; then
+  install_extras mpi
+fi
 
 # Backend, number of silos, and the server's address where it listens: after --set, as `mrtf run` would read them.
 read -r backend silos host port < <(

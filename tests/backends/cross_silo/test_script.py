@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
@@ -18,22 +16,9 @@ from tests.conftest import write_yaml
 ROOT = Path(__file__).parents[3]
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """What install_extras leaves behind, made of the packages that run this test."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    home = sysconfig.get_path("purelib", "venv", vars={"base": str(folder)})
-    Path(home, "tests.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-    mrtf = folder / "bin" / "mrtf"
-    mrtf.write_text(f"#!{folder}/bin/python\nimport sys\nfrom mrtf_fedml.cli import main\nsys.exit(main())\n")
-    mrtf.chmod(0o755)
-    variables = dict(os.environ) | {"MRTF_VENV": str(folder)}
-    stamp = f'source launch/environment.sh; wanted_stamp "{folder}/bin/python" grpc,mpi'
-    wanted = subprocess.check_output(["bash", "-c", stamp], cwd=ROOT, env=variables, text=True)
-    (folder / ".mrtf-installed-grpc-mpi").write_text(wanted.strip())
-    return variables | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
-def start(federation: Federation, variables: dict[str, str]) -> subprocess.Popen[str]:
+def start(federation: Federation) -> subprocess.Popen[str]:
+    """The script, in the environment that runs this test."""
+    variables = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     file = write_yaml(federation.folder / "config.yaml", federation.config)
     return subprocess.Popen(
         ["bash", str(ROOT / "launch" / "cross_silo.sh"), str(file)],
@@ -48,7 +33,7 @@ def start(federation: Federation, variables: dict[str, str]) -> subprocess.Popen
 @pytest.mark.slow
 def test_one_command_runs_all_of_it(tmp_path: Path) -> None:
     federation = Federation(tmp_path, 2, comm_round=1)
-    with start(federation, environment(tmp_path / "venv")) as process:
+    with start(federation) as process:
         out, told = process.communicate(timeout=2 * PATIENCE)
     assert process.returncode == 0, told
     assert "the server is there; 2 silos start" in told
@@ -60,7 +45,7 @@ def test_one_command_runs_all_of_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_stops_all_of_it(tmp_path: Path) -> None:
     federation = Federation(tmp_path, 2, comm_round=500)
-    with start(federation, environment(tmp_path / "venv")) as process:
+    with start(federation) as process:
         wait_until(lambda: federation.rounds_done() >= 1, "a round", 2 * PATIENCE)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -72,7 +57,7 @@ def test_ctrl_c_stops_all_of_it(tmp_path: Path) -> None:
 def test_a_wrong_configuration_ends_it_at_once(tmp_path: Path) -> None:
     federation = Federation(tmp_path, 2)
     federation.config["common_args"]["training_type"] = "simulation"
-    with start(federation, environment(tmp_path / "venv")) as process:
+    with start(federation) as process:
         _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "is not for silos" in told
