@@ -7,6 +7,7 @@ networks from decentralized data. AISTATS 2017.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -24,9 +25,12 @@ class ConvNet(nn.Module):
         classes: C, the number of logits.
     """
 
+    name: ClassVar[str] = "convnet"
+    hidden: ClassVar[int] = 512
+
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape("convnet", input_shape, smallest_side=4)
+        channels, height, width = image_shape(self.name, input_shape, smallest_side=4)
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 32, kernel_size=5, padding=2),
             nn.ReLU(),
@@ -36,7 +40,9 @@ class ConvNet(nn.Module):
             nn.MaxPool2d(2),
             nn.Flatten(),
         )
-        self.head = nn.Sequential(nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(), nn.Linear(512, classes))
+        self.head = nn.Sequential(
+            nn.Linear(64 * (height // 4) * (width // 4), self.hidden), nn.ReLU(), nn.Linear(self.hidden, classes)
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [N, C] of inputs [N, channels, height, width]."""
