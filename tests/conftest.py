@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,14 @@ from typing import Any
 import pytest
 
 from mrtf_fedml.settings import RunSettings
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heard_interrupts() -> Iterator[None]:
+    """Jobs in the background of a script ignore Ctrl-C; so would every process that a test starts, and interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True, scope="session")
