@@ -99,13 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a configuration: predictions, model and report in a run's folder")
     run.add_argument("--cf", metavar="FILE.yaml", help="the configuration, in FedML's format")
-    run.add_argument(
-        "--set",
-        metavar="[SECTION.]KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a key of the configuration; may be given several times",
-    )
+    _add_changes(run)
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
@@ -113,13 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
     data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
-    data.add_argument(
-        "--set",
-        metavar="[SECTION.]KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a key of the configuration; may be given several times",
-    )
+    _add_changes(data)
     data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
     _add_compare(commands)
@@ -152,7 +140,17 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
     compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")
-    compare.add_argument("--set", metavar="[SECTION.]KEY=VALUE", action="append", default=[], help="as in mrtf run")
+    _add_changes(compare)
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        metavar="[SECTION.]KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a key of the configuration; may be given several times",
+    )
 
 
 def _set_up_log(verbose: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 from collections.abc import Iterator
@@ -69,6 +70,16 @@ def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
 def small_settings(**changes: Any) -> RunSettings:
     """`small_config`, validated."""
     return RunSettings.from_config(small_config(**changes))
+
+
+def answer(run_dir: Path) -> tuple[bytes, bytes]:
+    """What a run answers, to the byte: its predictions and its model."""
+    return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
+
+
+def metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """A run's rounds, a line each."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def write_yaml(path: Path, config: dict[str, Any]) -> Path:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import UserError
 from .sources import Source, checked_source
+from .sources.reading import UNREADABLE
 from .sources.source import Array
-
-#: What NumPy and zipfile raise for a file that is cut off, damaged, or of another format.
-_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 _SILO = ("x_train", "y_train", "class_names")
 _SERVER = ("x_test", "class_names")
@@ -52,7 +48,7 @@ def _arrays(path: Path, origin: str, needed: tuple[str, ...]) -> dict[str, Array
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: np.asarray(archive[key]) for key in archive.files}
-    except (*_UNREADABLE, AttributeError, TypeError) as error:
+    except (*UNREADABLE, AttributeError, TypeError) as error:
         # A single array, as numpy.save writes it, has neither files nor a context.
         raise UserError(f"{origin} cannot be read as an .npz file ({error}); write it with numpy.savez") from error
     for key in needed:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from tests.conftest import small_config, write_yaml
+from tests.conftest import answer, metrics, small_config, write_yaml
 
 
 def run(folder: Path, name: str, algorithm: str, **changes: Any) -> Path:
@@ -22,14 +22,6 @@ def run(folder: Path, name: str, algorithm: str, **changes: Any) -> Path:
     config = small_config(run_dir=str(run_dir), federated_optimizer=algorithm, model="mlp", **changes)
     assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
     return run_dir
-
-
-def answer(run_dir: Path) -> tuple[bytes, bytes]:
-    return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
-
-
-def metrics(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from mrtf_fedml.cli import main
 from mrtf_fedml.sampling import chosen_clients
-from tests.conftest import small_config, write_yaml
+from tests.conftest import answer, metrics, small_config, write_yaml
 
 
 def run(folder: Path, **changes: Any) -> Path:
@@ -26,14 +26,6 @@ def run(folder: Path, **changes: Any) -> Path:
     file = write_yaml(folder / "config.yaml", small_config(run_dir=str(run_dir), **changes))
     assert main(["run", "--cf", str(file)]) == 0
     return run_dir
-
-
-def answer(run_dir: Path) -> tuple[bytes, bytes]:
-    return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
-
-
-def metrics(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
