@@ -137,6 +137,14 @@ def _add_compare(commands: Any) -> None:
         default=[],
         help="try each value and show each algorithm's best, which labels choose; may be given several times",
     )
+    compare.add_argument(
+        "--vary",
+        metavar="'KEY=V1,V2 KEY=V'",
+        action="append",
+        default=[],
+        help="show each value, or each combination of several keys' values, as a row of its own beside the unchanged "
+        "algorithm; may be given several times",
+    )
     compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
     compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")

@@ -25,6 +25,8 @@ class DataSettings:
     server_file: str | None = None
     #: Another dataset, from which the server's set is taken; None takes it from `dataset`.
     server_dataset: str | None = None
+    #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
+    server_samples: Count | None = None
     #: `package.module:function`, which returns the data in place of `dataset`.
     loader: str | None = None
     #: The columns of `dataset: csv` that hold classes, ids and owners. A column `id` is the ids' by itself.

@@ -28,7 +28,7 @@ def compare(options: argparse.Namespace) -> int:
     config = with_changes(read_config(options.cf), options.set)
     warn_of_near_misses(config)
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
-    trials = planned(config, labels, options.seeds, options.grid, options.ablation)
+    trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
     runner = Runner(folder, options.jobs, _tell)
     waiting = len({trial.key for trial in trials if not runner.is_done(trial)})

@@ -33,7 +33,26 @@ class ServerPart:
 
 
 def server_part(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerPart:
-    """The server's set: that of `source`, or of `server_dataset` in the shape of one of the clients' samples."""
+    """The server's set, or `server_samples` of it: that of `source`, or of `server_dataset` in the clients' shape."""
+    return shortened(_whole_server_part(source, settings, clients_shape), settings)
+
+
+def shortened(part: ServerPart, settings: DataSettings) -> ServerPart:
+    """`server_samples` of the server's set, where so many are asked for."""
+    wanted, there = settings.server_samples, len(part.inputs)
+    if wanted is None:
+        return part
+    if wanted > there:
+        raise UserError(
+            f"data_args.server_samples is {wanted} but the server's set has only {there}; lower it or leave it out"
+        )
+    # Evenly spaced: it needs no seed, reads no label, and a file sorted by class keeps all its classes.
+    rows = np.arange(wanted) * there // wanted
+    labels = None if part.labels is None else part.labels[rows]
+    return ServerPart(part.inputs[torch.from_numpy(rows)], labels, [part.ids[row] for row in rows])
+
+
+def _whole_server_part(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerPart:
     name = settings.server_dataset
     if name is None or name == settings.dataset:
         return ServerPart(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..settings import RunSettings
-from .cross_domain import ServerPart, server_part
+from .cross_domain import ServerPart, server_part, shortened
 from .examiner import Examiner
 from .own_file import read_own_file
 from .shards import TensorShard
@@ -58,7 +58,8 @@ def _for_server(settings: RunSettings) -> TransductiveDataset:
 
 def _server_part(source: Source, settings: RunSettings, own: str | None) -> ServerPart:
     if own is not None:
-        return ServerPart(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+        part = ServerPart(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+        return shortened(part, settings.data)
     clients_shape = tuple(to_tensor(source.x_train[:1], source.tokens).shape[1:])
     return server_part(source, settings.data, clients_shape)
 

@@ -102,7 +102,13 @@ def load(settings: RunSettings) -> TransductiveDataset:
     if settings.data.loader is None:
         return from_source(load_source(settings.data), settings)
     loaded = call_loader(settings.data.loader, settings)
-    return from_source(_checked_again(loaded), settings) if isinstance(loaded, Source) else from_fedml(loaded)
+    if isinstance(loaded, Source):
+        return from_source(_checked_again(loaded), settings)
+    if settings.data.server_samples is not None:
+        raise UserError(
+            "data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it"
+        )
+    return from_fedml(loaded)
 
 
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:

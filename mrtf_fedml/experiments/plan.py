@@ -64,7 +64,12 @@ class Trial:
 
 
 def planned(
-    config: Config, labels: Sequence[str], seeds: int, grid: Sequence[str] = (), ablation: bool = False
+    config: Config,
+    labels: Sequence[str],
+    seeds: int,
+    grid: Sequence[str] = (),
+    ablation: bool = False,
+    vary: Sequence[str] = (),
 ) -> list[Trial]:
     """All runs of a comparison, those of one seed together.
 
@@ -74,6 +79,8 @@ def planned(
         seeds: how many, from random_seed upwards.
         grid: `key=value,value`, of which every combination is run.
         ablation: whether `labels` are bars of the ablation.
+        vary: changes to each algorithm, as words `key=value,value`; every combination of one entry's words stands
+            beside the unchanged algorithm under a label of its own, and entries are not combined with each other.
     """
     if seeds < 1:
         raise UserError(f"--seeds is {seeds}; at least one is needed")
@@ -81,6 +88,7 @@ def planned(
         raise UserError(f"--algorithms names one twice ({', '.join(labels)}); name each once")
     first = RunSettings.from_config(config).common.random_seed
     variants = {label: _ablated(config, label) if ablation else _variant(config, label) for label in labels}
+    variants = _varied(variants, vary)
     trials = []
     for seed, (label, variant) in itertools.product(range(first, first + seeds), variants.items()):
         for point in _points(grid):
@@ -92,20 +100,26 @@ def planned(
 def key_of(config: Config) -> str:
     """A short name of all that a run's result depends on.
 
-    Where it writes, whom it tells, and keys that its algorithm does not read are left out. So is the number of threads:
-    it is what `--jobs` leaves to a run, and changes rounding alone.
+    Where it writes, whom it tells, and keys that its algorithm does not read are left out. So are defaults, written out
+    or not, and the preset, whose values are there in its place; and the number of threads: it is what `--jobs` leaves
+    to a run, and changes rounding alone.
     """
     settings = RunSettings.from_config(config)
     algorithm = algorithm_named(settings.train.federated_optimizer)
     relevant: dict[str, dict[str, Any]] = {section: dict(values) for section, values in config.items()}
+    defaults = RunSettings().to_config()
     for section, values in settings.to_config().items():
         relevant.setdefault(section, {}).update(values)
-    relevant["train_args"]["federated_optimizer"] = algorithm.name
+        for key, value in defaults[section].items():
+            if relevant[section][key] == value:
+                del relevant[section][key]
+    relevant.setdefault("train_args", {})["federated_optimizer"] = algorithm.name
     for field in dataclasses.fields(BaselineSettings):
         if not field.name.startswith(_OWN_KEYS.get(algorithm.name, ("-",))):
             relevant["train_args"].pop(field.name, None)
     if not algorithm.transductive:
         relevant.pop("mrtf_args", None)
+    relevant.get("mrtf_args", {}).pop("preset", None)
     relevant.pop("tracking_args", None)
     relevant["common_args"].pop("run_dir", None)
     relevant["device_args"].pop("threads", None)
@@ -138,6 +152,19 @@ def _variant(config: Config, label: str) -> Config:
     return _with(changed, "mrtf_args", {"preset": preset})
 
 
+def _varied(variants: Mapping[str, Config], vary: Sequence[str]) -> dict[str, Config]:
+    """Each variant and, after it, its variations; one that makes no difference to an algorithm is left out."""
+    varied = {}
+    for label, config in variants.items():
+        varied[label] = config
+        for entry in vary:
+            for point in _points(entry.split(), "--vary"):
+                changed = with_changes(config, point)
+                if key_of(changed) != key_of(config):
+                    varied[f"{label}, {', '.join(point)}"] = changed
+    return varied
+
+
 def _ablated(config: Config, label: str) -> Config:
     switches = {key: value for key, value in ABLATION[label].items() if value is not None}
     return _with(_variant(config, "MrTF"), "mrtf_args", switches)
@@ -149,8 +176,8 @@ def _with(config: Config, section: str, values: Mapping[str, Any]) -> Config:
     return changed
 
 
-def _points(grid: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of the grid's values.
+def _points(grid: Sequence[str], option: str = "--grid") -> list[tuple[str, ...]]:
+    """Every combination of the values of the keys.
 
     >>> _points(["learning_rate=0.1,0.01", "epochs=1"])
     [('learning_rate=0.1', 'epochs=1'), ('learning_rate=0.01', 'epochs=1')]
@@ -160,6 +187,6 @@ def _points(grid: Sequence[str]) -> list[tuple[str, ...]]:
         key, equals, values = axis.partition("=")
         words = [value.strip() for value in values.split(",") if value.strip()]
         if not equals or not words:
-            raise UserError(f"--grid takes key=value,value, not {axis!r}")
+            raise UserError(f"{option} takes key=value,value, not {axis!r}")
         axes.append([f"{key.strip()}={value}" for value in words])
     return list(itertools.product(*axes))

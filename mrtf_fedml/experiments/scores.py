@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from ..errors import UserError
 from .plan import Trial
 
 Metrics = list[dict[str, Any]]
+
+#: The scored rounds at the end of a run whose mean tells where it has settled: one round alone is noisy.
+LAST = 10
+#: The scored rounds of a window in which two curves are compared.
+WINDOW = 5
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Row:
         final: accuracy after the last round.
         best: the highest of any round.
         mean: over all rounds that were scored.
+        last: over the last ten of them, or over all where there are fewer.
         rounds: that were needed to reach the target, over the seeds that reached it; None where no seed did.
         reached: how many seeds did.
         curve: of each scored round its number from 1, and the accuracy over the seeds.
@@ -52,6 +59,7 @@ class Row:
     final: Spread
     best: Spread
     mean: Spread
+    last: Spread
     rounds: Spread | None
     reached: int
     curve: list[tuple[int, Spread]]
@@ -70,6 +78,16 @@ def rows_of(trials: Sequence[Trial], read: Callable[[Trial], Metrics], target: f
     return rows
 
 
+def windows_below(row: Row, other: Row) -> tuple[int, int]:
+    """In how many windows of five consecutive scored rounds `row` lies below `other`, and of how many.
+
+    The curves are means over the seeds; where fewer rounds were scored, they are one window.
+    """
+    gaps = [own.mean - its.mean for (_, own), (_, its) in zip(row.curve, other.curve, strict=True)]
+    windows = [gaps[start : start + WINDOW] for start in range(max(1, len(gaps) - WINDOW + 1))]
+    return sum(math.fsum(window) < 0 for window in windows), len(windows)
+
+
 def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) -> Row:
     paths = [[(line["round"] + 1, line["acc"]) for line in metrics if line["acc"] is not None] for metrics in runs]
     if not all(paths):
@@ -84,6 +102,7 @@ def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) 
         final=Spread.of([path[-1] for path in accuracies]),
         best=Spread.of([max(path) for path in accuracies]),
         mean=Spread.of([statistics.fmean(path) for path in accuracies]),
+        last=Spread.of([statistics.fmean(path[-LAST:]) for path in accuracies]),
         rounds=Spread.of(reached) if reached else None,
         reached=len(reached),
         curve=[(steps[0][0], Spread.of([accuracy for _, accuracy in steps])) for steps in zip(*paths, strict=True)],

@@ -6,21 +6,26 @@ import csv
 import io
 from collections.abc import Sequence
 
-from .scores import Row, Spread
+from .scores import WINDOW, Row, Spread, windows_below
 
 Cells = list[list[str]]
 
 
 def cells(rows: Sequence[Row], target: float | None) -> Cells:
     """Head and rows, as text, with mean and standard deviation over the seeds."""
-    head = ["algorithm", "final accuracy", "best", "mean over rounds"]
+    head = ["algorithm", "final accuracy", "best", "mean over rounds", "last ten"]
+    baseline = _baseline(rows)
+    if baseline:
+        head.append(f"below {baseline.label}")
     if target is not None:
         head.append(f"rounds to {target:g}")
     if any(row.point for row in rows):
         head.append("chosen by labels")
     table = [head]
     for row in rows:
-        line = [row.label, *(_accuracy(value) for value in (row.final, row.best, row.mean))]
+        line = [row.label, *(_accuracy(value) for value in (row.final, row.best, row.mean, row.last))]
+        if baseline:
+            line.append("" if row is baseline else "{} of {}".format(*windows_below(row, baseline)))
         if target is not None:
             line.append(_rounds(row))
         if any(other.point for other in rows):
@@ -38,6 +43,13 @@ def notes(rows: Sequence[Row], target: float | None) -> list[str]:
         else "One seed: no standard deviation, and differences may be chance."
     ]
     told.append("Within a seed all had the same split, the same initial weights and the same clients in each round.")
+    told.append("Last ten: the mean over the last ten rounds that were scored.")
+    baseline = _baseline(rows)
+    if baseline:
+        told.append(
+            f"Below {baseline.label}: in how many windows of {WINDOW} scored rounds the curve, a mean over the seeds, "
+            "lies below it."
+        )
     if any(row.point for row in rows):
         told.append(
             "Of the grid each algorithm's best point by final accuracy is shown, as in the paper: the labels of the "
@@ -65,19 +77,26 @@ def as_csv(rows: Sequence[Row], target: float | None) -> str:
     """Numbers with all their digits, mean and standard deviation in columns of their own."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("final", "best", "mean_over_rounds", "rounds_to_target")
+    names = ("final", "best", "mean_over_rounds", "last_ten", "rounds_to_target")
     columns = [f"{name}_{part}" for name in names for part in ("mean", "std")]
     writer.writerow(["algorithm", "grid", "seeds", *columns, "seeds_that_reached", "target"])
     for row in rows:
         numbers = [
             value
-            for spread in (row.final, row.best, row.mean, row.rounds)
+            for spread in (row.final, row.best, row.mean, row.last, row.rounds)
             for value in ((spread.mean, spread.deviation) if spread else (None, None))
         ]
         writer.writerow(
             [row.label, row.point, row.seeds, *numbers, row.reached if target is not None else None, target]
         )
     return text.getvalue()
+
+
+def _baseline(rows: Sequence[Row]) -> Row | None:
+    """FedAvg, or its name in the ablation, where others stand beside it."""
+    if len(rows) < 2:
+        return None
+    return next((row for row in rows if row.label in ("FedAvg", "PA")), None)
 
 
 def _accuracy(value: Spread) -> str:

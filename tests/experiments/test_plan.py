@@ -9,7 +9,7 @@ import pytest
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import ABLATION, key_of, planned
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.settings import PRESETS, RunSettings, TrainSettings
 from tests.conftest import small_config
 
 
@@ -59,6 +59,32 @@ def test_a_grid_is_every_combination_and_runs_nothing_twice() -> None:
     assert trials[0].point == "learning_rate=0.1, fedprox_mu=0.1"
 
 
+def test_variations_stand_beside_the_algorithm_and_are_not_combined() -> None:
+    vary = ["feedback=never,adaptive", "target_smoothing=0.5 cluster_temperature=4,8"]
+    trials = planned(small_config(), ["FedAvg", "MrTF:paper"], 1, vary=vary)
+    assert [trial.label for trial in trials] == [
+        "FedAvg",
+        "MrTF:paper",
+        "MrTF:paper, feedback=never",
+        "MrTF:paper, feedback=adaptive",
+        "MrTF:paper, target_smoothing=0.5, cluster_temperature=4",
+        "MrTF:paper, target_smoothing=0.5, cluster_temperature=8",
+    ], "what FedAvg does not read is left out"
+    settings = [RunSettings.from_config(trial.config).mrtf for trial in trials[2:]]
+    assert [(one.feedback, one.target_smoothing, one.cluster_temperature) for one in settings] == [
+        ("never", 0.0, 4.0),
+        ("adaptive", 0.0, 4.0),
+        ("always", 0.5, 4.0),
+        ("always", 0.5, 8.0),
+    ]
+
+
+def test_a_preset_and_its_values_written_out_are_one_run() -> None:
+    written = {**PRESETS["tuned"], "weight_decay": TrainSettings().weight_decay}
+    assert keys("MrTF:tuned") == keys("MrTF:paper", **written), "nor does a default that is written out"
+    assert keys("MrTF:tuned") != keys("MrTF:paper")
+
+
 def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> None:
     trials = planned(small_config(), list(ABLATION), 1, ablation=True)
     settings = {trial.label: RunSettings.from_config(trial.config) for trial in trials}
@@ -87,6 +113,8 @@ def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> N
         (["FedAvg", "FedAvg"], {}, "name each once"),
         (["FedAvg"], {"seeds": 0}, "at least one"),
         (["FedAvg"], {"grid": ["learning_rate"]}, "key=value,value"),
+        (["FedAvg"], {"vary": ["epochs"]}, "--vary takes key=value"),
+        (["MrTF"], {"vary": ["feedbak=never"]}, "feedback"),
         (["FedAvg"], {"grid": ["learnin_rate=1"]}, "learning_rate"),
         (["FedAvg"], {"grid": ["learning_rate=-1"]}, "greater than 0"),
     ],

@@ -12,7 +12,7 @@ from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments import figures, tables
 from mrtf_fedml.experiments.page import comparison_page
 from mrtf_fedml.experiments.plan import Trial
-from mrtf_fedml.experiments.scores import Row, rows_of
+from mrtf_fedml.experiments.scores import Row, rows_of, windows_below
 
 RUNS: dict[tuple[str, int, str], list[float | None]] = {
     ("A", 0, ""): [0.2, 0.8, 0.6],
@@ -61,7 +61,7 @@ def test_without_labels_there_is_nothing_to_compare() -> None:
 def test_the_tables_tell_the_same() -> None:
     both = rows()
     table = tables.cells(both, 0.7)
-    assert table[1] == ["A", "0.7000 ± 0.1414", "0.8000 ± 0.0000", "0.5667 ± 0.0471", "2.5 ± 0.7"]
+    assert table[1] == ["A", "0.7000 ± 0.1414", "0.8000 ± 0.0000", "0.5667 ± 0.0471", "0.5667 ± 0.0471", "2.5 ± 0.7"]
     assert table[2][-1] == "3.0 (1 of 2)"
     assert tables.as_markdown(table).splitlines()[2].startswith("| A | 0.7000 ± 0.1414 |")
     assert tables.as_text(table).splitlines()[2].split()[0] == "A"
@@ -70,8 +70,26 @@ def test_the_tables_tell_the_same() -> None:
     assert float(line["rounds_to_target_mean"]) == 2.5
     assert tables.cells(rows(target=0.99), 0.99)[1][-1] == "never"
     alone = rows({("A", 0, ""): [0.5]}, None)
-    assert tables.cells(alone, None)[1] == ["A", "0.5000", "0.5000", "0.5000"]
+    assert tables.cells(alone, None)[1] == ["A", "0.5000", "0.5000", "0.5000", "0.5000"]
     assert "One seed" in tables.notes(alone, None)[0]
+
+
+def test_the_last_ten_rounds_and_the_windows_below_fedavg_by_hand() -> None:
+    falls, rises = [0.9] * 5 + [0.3] * 10, [0.4] * 15
+    runs = {("FedAvg", 0, ""): falls, ("MrTF", 0, ""): rises, ("FedDF", 0, ""): falls}
+    average, refined, same = rows(runs, None)
+    assert (average.last.mean, refined.last.mean) == pytest.approx((0.3, 0.4))
+    # The first five windows hold 5, 4, 3, 2 and 1 rounds of 0.9 beside 0.3: means 0.9, 0.78, 0.66, 0.54, 0.42.
+    assert windows_below(refined, average) == (5, 11)
+    table = tables.cells([average, refined, same], None)
+    assert [line[-1] for line in table] == ["below FedAvg", "", "5 of 11", "0 of 11"]
+    assert any("windows of 5" in note for note in tables.notes([average, refined], None))
+
+
+def test_a_short_run_is_one_window() -> None:
+    worse, better = rows({("A", 0, ""): [0.1, 0.2], ("B", 0, ""): [0.15, 0.16]}, None)
+    assert windows_below(worse, better) == (1, 1)
+    assert windows_below(better, worse) == (0, 1)
 
 
 def test_figures_are_pictures_and_the_page_needs_nothing_beside_it() -> None:
