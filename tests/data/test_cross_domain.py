@@ -119,3 +119,21 @@ def test_clients_by_user_and_the_server_from_elsewhere(tmp_path: Path) -> None:
     keys = {"partition_method": "user", "dset_ratio": 0.5, "server_dataset": "npz"}
     dataset = loaded(tmp_path, "femnist", server_file=str(tmp_path / "own.npz"), **keys)
     assert (dataset.client_num, len(dataset.server_inputs)) == (5, 70)
+
+
+def test_a_part_of_the_servers_set_is_evenly_spaced_and_keeps_its_ids_and_labels(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_usps(tmp_path)
+    rows = [0, 2, 5, 7]
+    for server in ("mnist", "usps"):
+        whole = loaded(tmp_path, "mnist", server_dataset=server)
+        part = loaded(tmp_path, "mnist", server_dataset=server, server_samples=4)
+        assert len(whole.server_inputs) == 10
+        assert torch.equal(part.server_inputs, whole.server_inputs[rows])
+        assert part.ids == [whole.ids[row] for row in rows]
+        labels = load_source(settings(tmp_path, server)).y_test
+        assert labels is not None
+        assert part.examiner is not None
+        assert part.examiner.score(torch.from_numpy(labels[rows])) == 1.0
+    with pytest.raises(UserError, match="server_samples is 11 but the server's set has only 10"):
+        loaded(tmp_path, "mnist", server_samples=11)

@@ -95,6 +95,16 @@ def test_a_source_is_split_and_keeps_its_ids(module: str) -> None:
     assert dataset.class_names == ["no", "yes"]
 
 
+def test_server_samples_shortens_a_source_but_not_what_is_whole(module: str) -> None:
+    train = {"client_num_in_total": 4, "client_num_per_round": 2}
+    data = {"partition_method": "iid", "server_samples": 2}
+    source = {"data_args": {**data, "loader": f"{module}:source"}, "train_args": train}
+    assert len(load(RunSettings.from_config(source)).server_inputs) == 2
+    whole = {"data_args": {**data, "loader": f"{module}:eight"}, "train_args": train}
+    with pytest.raises(UserError, match="server_samples cannot shorten"):
+        load(RunSettings.from_config(whole))
+
+
 def test_mistakes_are_one_sentence(module: str) -> None:
     for name, sentence in (
         ("justaname", "data_args.loader is 'justaname'; write it as package.module:Name"),
