@@ -19,7 +19,7 @@ from .data_settings import DataSettings
 from .errors import UserError, nearest
 from .privacy_settings import PrivacySettings
 from .setting_types import VALIDATED as _VALIDATED
-from .setting_types import Count, NonNegative, Positive, Share, Steps
+from .setting_types import Count, NonNegative, Positive, PositiveShare, Share, Steps
 from .silo_settings import SiloSettings
 
 #: What each preset changes in the defaults. `paper` is the defaults.
@@ -43,6 +43,8 @@ class MrTFSettings:
     entropy_weights: bool = True
     #: Let the round's initial and aggregated models teach too (Eq. 10). Off: u_t is 1.
     self_teaching: bool = True
+    #: How far the ensemble's classes are brought to equal mass: 0 not at all, 1 wholly. Few clients hold few classes.
+    class_balance: Share = 0.0
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
     #: Clustering starts at this round index: earlier features are not yet discriminative.
@@ -59,6 +61,8 @@ class MrTFSettings:
     #: Distillation steps a round. 0 leaves the aggregated model as it is: parameter averaging (PA).
     refine_steps: Steps = 500
     refine_lr: Positive = 3e-4
+    #: What the refining rate is multiplied by after each round. 1 keeps it.
+    refine_lr_decay: PositiveShare = 1.0
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
     #: Who refines; `ranks` of an MPI simulation then all hold the server's inputs, as no real deployment's may.
     refine_on: Literal["server", "ranks"] = "server"

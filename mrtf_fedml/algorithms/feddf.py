@@ -14,8 +14,8 @@ from .mrtf import MrTF
 class FedDF(MrTF):
     """Eq. 1-2: the average follows AvgLogi of the local models, and goes back to the clients.
 
-    It is MrTF with every module of the paper switched off. Of `mrtf_args` it takes the steps, the rate and the batch
-    size alone, so that a preset for MrTF leaves it FedDF.
+    It is MrTF with every module of the paper switched off. Of `mrtf_args` it takes the steps, the rate, its decay and
+    the batch size alone, so that a preset for MrTF leaves it FedDF.
     """
 
     name: ClassVar[str] = "FedDF"
@@ -29,5 +29,6 @@ class FedDF(MrTF):
             cluster_refinery=False,
             refine_steps=settings.mrtf.refine_steps,
             refine_lr=settings.mrtf.refine_lr,
+            refine_lr_decay=settings.mrtf.refine_lr_decay,
             refine_batch_size=settings.mrtf.refine_batch_size,
         )

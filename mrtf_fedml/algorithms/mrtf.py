@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from dataclasses import replace
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ class MrTF(FedAvg):
                 aggregated=aggregated,
                 inputs=bench.inputs,
                 local_loss=local_loss,
-                settings=self.refinery,
+                settings=replace(self.refinery, refine_lr=self._rate(state.round)),
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
@@ -68,6 +69,10 @@ class MrTF(FedAvg):
             reported, refined.local_weight, refined.aggregated_logits, refined.ensemble, refined.targets
         )
         return after, report
+
+    def _rate(self, round_index: int) -> float:
+        """The refining rate of round t: refine_lr * refine_lr_decay^t, which after many rounds must not become 0."""
+        return max(self.refinery.refine_lr * self.refinery.refine_lr_decay**round_index, sys.float_info.min)
 
     def _next_start(self, refined: Weights, aggregated: Weights, relative: float) -> Weights:
         """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""

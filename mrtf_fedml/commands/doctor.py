@@ -98,6 +98,12 @@ def check_safetensors() -> Check:
     return Check("safetensors", well, _version("safetensors"), _INSTALL)
 
 
+def check_opacus() -> Check:
+    """The accountant of `dp_args`; a run without them does not ask for it."""
+    well = importlib.util.find_spec("opacus") is not None
+    return Check("opacus", well, _version("opacus"), f"dp_args tell no budget without it; {_INSTALL}", needed=False)
+
+
 def check_fedml() -> Check:
     """FedML is there, is the version we extend, and imports."""
     version = _version("fedml")
@@ -153,6 +159,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_torchvision,
     check_numpy,
     check_safetensors,
+    check_opacus,
     check_fedml,
     check_folder,
     check_disk,

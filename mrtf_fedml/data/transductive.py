@@ -105,9 +105,7 @@ def load(settings: RunSettings) -> TransductiveDataset:
     if isinstance(loaded, Source):
         return from_source(_checked_again(loaded), settings)
     if settings.data.server_samples is not None:
-        raise UserError(
-            "data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it"
-        )
+        raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
     return from_fedml(loaded)
 
 

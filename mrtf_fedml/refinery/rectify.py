@@ -74,3 +74,24 @@ def self_taught(local: Tensor, global_probabilities: Tensor, local_weight: float
         q_RAP, [M, C].
     """
     return local_weight * local + (1.0 - local_weight) / 2 * global_probabilities.sum(dim=0)
+
+
+def class_balanced(probabilities: Tensor, balance: float) -> Tensor:
+    """q'(c|x) = (q(c|x) / m_c^b) / sum_d (q(d|x) / m_d^b), m_c = E[q(c|x)]; beyond the paper.
+
+    The clients of a round hold some classes more often than others, and so does their ensemble, whatever the server's
+    samples are. Dividing by a power of the mass m_c takes back what a class owes to the choice of clients alone. It
+    reads no label: m_c is the ensemble's own.
+
+    Args:
+        probabilities: q, [M, C].
+        balance: b, in [0, 1]; 0 changes nothing, and 1 gives every class the same say.
+
+    Returns:
+        q', [M, C]. A class without mass stays without.
+    """
+    if balance == 0.0:
+        return probabilities
+    mass = probabilities.mean(dim=0, keepdim=True)
+    evened = probabilities / mass.masked_fill(mass <= 0, 1.0) ** balance
+    return evened / evened.sum(dim=1, keepdim=True)

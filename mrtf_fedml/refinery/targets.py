@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..settings import MrTFSettings
 from .clusters import reassigned_probabilities
-from .rectify import confidence_weights, entropy, local_weight, relative_loss, self_taught
+from .rectify import class_balanced, confidence_weights, entropy, local_weight, relative_loss, self_taught
 from .teachers import average_logits, average_probabilities, normalised_probabilities
 
 
@@ -61,6 +61,7 @@ def distillation_targets(
         weight = local_weight(local_loss, classes)
         global_probabilities = normalised_probabilities(global_logits.double(), settings.temperature)
         ensemble = self_taught(ensemble, global_probabilities, weight)
+    ensemble = class_balanced(ensemble, settings.class_balance)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:

@@ -119,6 +119,19 @@ def test_smoothing_keeps_a_share_of_the_last_targets() -> None:
     torch.testing.assert_close(after.targets, (1 - kept) * plain.targets + kept * previous)
 
 
+def test_the_refining_rate_decays_by_the_round() -> None:
+    # The scene is at round 6.
+    decayed, _, _ = finish(MrTF(settings(refine_lr=0.01, refine_lr_decay=0.5)))
+    by_hand, _, _ = finish(MrTF(settings(refine_lr=0.01 * 0.5**6)))
+    constant, _, _ = finish(MrTF(settings(refine_lr=0.01)))
+    assert equal(decayed.answer, by_hand.answer)
+    assert not equal(decayed.answer, constant.answer)
+    bench, updates, state = scene()
+    algorithm = MrTF(settings(refine_lr_decay=0.5))
+    late, _ = algorithm.finish_round(replace(state, round=5000), updates, algorithm.aggregate(updates), bench)
+    assert late.round == 5001, "a rate too small for a number is none to fail by"
+
+
 def test_targets_are_carried_only_where_they_are_needed() -> None:
     assert finish(MrTF(settings()))[0].targets is None
 

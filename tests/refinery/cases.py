@@ -22,7 +22,12 @@ SWITCHES: list[dict[str, Any]] = [
 ]
 
 #: The numbers beside the switches, as the paper has them.
-PAPER_NUMBERS: dict[str, Any] = {"temperature": 4.0, "cluster_temperature": 4.0, "cluster_steps": 1}
+PAPER_NUMBERS: dict[str, Any] = {
+    "temperature": 4.0,
+    "class_balance": 0.0,
+    "cluster_temperature": 4.0,
+    "cluster_steps": 1,
+}
 
 
 @dataclass
@@ -74,9 +79,10 @@ def random_case(rng: np.random.Generator, dtype: torch.dtype) -> Case:
 
 
 def random_numbers(rng: np.random.Generator) -> dict[str, Any]:
-    """Temperatures and steps around the paper's."""
+    """Temperatures and steps around the paper's, and every other time classes brought nearer to each other."""
     return {
         "temperature": float(rng.uniform(0.25, 12)),
         "cluster_temperature": float(rng.uniform(0.25, 12)),
+        "class_balance": float(rng.choice([0.0, rng.uniform(0, 1)])),
         "cluster_steps": int(rng.integers(1, 4)),
     }

@@ -101,6 +101,18 @@ def self_taught(local: ArrayLike, global_probabilities: ArrayLike, weight: float
     return weight * _array(local) + (1 - weight) / 2 * (initial + aggregated)
 
 
+def class_balanced(probabilities: ArrayLike, balance: float) -> Array:
+    """Beyond the paper: each class divided by a power of its mean, then rows that sum to one again."""
+    probabilities = _array(probabilities)
+    samples, classes = probabilities.shape
+    evened = np.zeros((samples, classes))
+    for c in range(classes):
+        mass = sum(probabilities[:, c]) / samples
+        for m in range(samples):
+            evened[m, c] = probabilities[m, c] / mass**balance if mass > 0 else 0.0
+    return np.stack([row / sum(row) for row in evened])
+
+
 def prototypes(probabilities: ArrayLike, features: ArrayLike) -> Array:
     """Eq. 11: v_c, [C, D]; zero for a class without mass."""
     probabilities, features = _array(probabilities), _array(features)
@@ -155,6 +167,7 @@ def distillation_targets(
         share = local_weight(local_loss, classes)
         taught = [normalised_probabilities(logits, temperature) for logits in _array(global_logits)]
         ensemble = self_taught(ensemble, np.stack(taught), share)
+    ensemble = class_balanced(ensemble, switches["class_balance"])
     refined = ensemble
     if switches["cluster_refinery"] and features is not None:
         refined = reassigned_probabilities(

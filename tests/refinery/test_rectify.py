@@ -1,4 +1,4 @@
-"""Eq. 10 and its parts: entropy, confidence weights, u_t, self teaching."""
+"""Eq. 10 and its parts: entropy, confidence weights, u_t, self teaching; and the balance of classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.refinery.rectify import confidence_weights, entropy, local_weight, self_taught
+from mrtf_fedml.refinery.rectify import class_balanced, confidence_weights, entropy, local_weight, self_taught
 from mrtf_fedml.refinery.teachers import average_probabilities
 
 from . import oracle
@@ -92,3 +92,30 @@ def test_with_a_local_weight_of_one_the_globals_are_silent() -> None:
 def test_the_two_globals_weigh_the_same() -> None:
     local, globals_ = tensor([[0.8, 0.2]]), tensor([[[0.5, 0.5]], [[0.1, 0.9]]])
     close(self_taught(local, globals_, 0.4), self_taught(local, globals_.flip(0), 0.4))
+
+
+def test_class_balance_by_hand() -> None:
+    # Masses: E[q] = [.5, .25, .25]; roots: [.7071, .5, .5]. b = 1 divides by the masses: rows [1.2, .8, .8] / 2.8 and
+    # [.8, 1.2, 1.2] / 3.2.
+    q = tensor([[0.6, 0.2, 0.2], [0.4, 0.3, 0.3]])
+    close(class_balanced(q, 1.0), [[1.2 / 2.8, 0.8 / 2.8, 0.8 / 2.8], [0.8 / 3.2, 1.2 / 3.2, 1.2 / 3.2]])
+    root = math.sqrt(0.5)
+    first, second = 0.6 / root + 0.8, 0.4 / root + 1.2
+    close(
+        class_balanced(q, 0.5),
+        [[0.6 / root / first, 0.4 / first, 0.4 / first], [0.4 / root / second, 0.6 / second, 0.6 / second]],
+    )
+
+
+def test_no_balance_changes_no_bit_and_a_class_without_mass_stays_without() -> None:
+    q = tensor([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0]])
+    assert torch.equal(class_balanced(q, 0.0), q)
+    evened = class_balanced(q, 1.0)
+    assert torch.equal(evened[:, 2], torch.zeros(2, dtype=torch.float64))
+    close(evened.sum(dim=1), [1.0, 1.0])
+    assert evened[:, 1].mean() > q[:, 1].mean(), "the class that was rare has gained"
+
+
+def test_equal_masses_are_left_as_they_are() -> None:
+    q = tensor([[0.7, 0.3], [0.3, 0.7]])
+    close(class_balanced(q, 0.8), q)
