@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -55,7 +56,39 @@ def test_over_mqtt_and_s3_too_and_nothing_stays_in_the_bucket(
     assert "secret" not in (federation.run_dir / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("backend", ["GRPC", "MQTT_S3"])
+@pytest.mark.parametrize(
+    ("backend", "algorithm", "more"),
+    [
+        ("GRPC", "FedAvg", {"aggregation": "samples"}),
+        ("GRPC", "FedProx", {"fedprox_mu": 0.5}),
+        ("TRPC", "FedMMD", {"model": "mlp"}),
+        ("GRPC", "FedOpt", {"server_optimizer": "yogi"}),
+        ("TRPC", "FedDF", {}),
+    ],
+)
+def test_every_other_algorithm_across_silos(
+    tmp_path: Path, one_process: Callable[..., Path], backend: str, algorithm: str, more: dict[str, Any]
+) -> None:
+    changes = {"comm_round": 2, "federated_optimizer": algorithm, **more}
+    with Federation(tmp_path, SILOS, backend, **changes) as federation:
+        assert_same(federation, one_process(SILOS, **changes))
+
+
+def test_noise_across_silos_is_each_silos_own(tmp_path: Path, one_process: Callable[..., Path]) -> None:
+    """The server knows the run's seed: noise drawn from it could be taken off again."""
+    changes = {"comm_round": 2, "clip": 1.0, "sigma": 0.01}
+    with Federation(tmp_path, SILOS, "GRPC", **changes) as federation:
+        codes = [party.ended() for party in federation.start_all()]
+    assert codes == [0] * (SILOS + 1), "\n".join(party.told for party in federation.parties)
+    simulated = one_process(SILOS, **changes)
+    assert answer(federation.run_dir)[1] != answer(simulated)[1]
+    summaries = [json.loads((run_dir / "summary.json").read_text()) for run_dir in (federation.run_dir, simulated)]
+    assert summaries[0]["epsilon_server"] == summaries[1]["epsilon_server"] > 0, "the budget is that of one process"
+    lines = [json.loads(line) for line in (federation.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["local_loss"] for line in lines] == [None, None], "a loss without noise stays at home"
+
+
+@pytest.mark.parametrize("backend", ["GRPC", "TRPC", "MQTT_S3"])
 def test_scaffolds_variates_travel_to_each_silo_its_own(
     tmp_path: Path, one_process: Callable[..., Path], mqtt_s3: dict[str, Any], backend: str
 ) -> None:
@@ -82,8 +115,9 @@ def over_mpi(folder: Path, changes: dict[str, Any]) -> Federation:
     return federation
 
 
-def test_under_mpirun_too(tmp_path: Path, one_process: Callable[..., Path]) -> None:
-    changes = ROUNDS | PARTICIPATION["two of three"]
+@pytest.mark.parametrize("algorithm", ["MrTF", "Scaffold"])
+def test_under_mpirun_too(tmp_path: Path, one_process: Callable[..., Path], algorithm: str) -> None:
+    changes = ROUNDS | PARTICIPATION["two of three"] | {"federated_optimizer": algorithm}
     assert answer(over_mpi(tmp_path, changes).run_dir) == answer(one_process(SILOS, **changes))
 
 

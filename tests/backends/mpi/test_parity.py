@@ -22,7 +22,14 @@ SCENES: dict[str, dict[str, Any]] = {
     "mlp": {"comm_round": 3, "preset": "tuned", "model": "mlp", "refine_steps": 20},
     "scaffold": {"federated_optimizer": "Scaffold", "comm_round": 3, "client_num_per_round": 4, "model": "mlp"},
     "fedavg": {"federated_optimizer": "FedAvg", "aggregation": "samples"},
+    "fedprox": {"federated_optimizer": "FedProx", "fedprox_mu": 0.5},
+    "fedmmd": {"federated_optimizer": "FedMMD", "model": "mlp"},
+    "fedopt": {"federated_optimizer": "FedOpt", "server_optimizer": "yogi"},
+    "feddf": {"federated_optimizer": "FedDF"},
+    "private": {"clip": 1.0, "sigma": 0.01},
 }
+#: The algorithms that no other test takes to several ranks, and noise on the updates.
+OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "private")
 
 
 def answer(run_dir: Path) -> tuple[bytes, bytes, bytes]:
@@ -86,12 +93,13 @@ def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
         3,
         command(tmp_path, "paper"),
         command(tmp_path, "scaffold"),
+        *(command(tmp_path, name) for name in OTHERS),
         command(tmp_path, "fedavg", refine_on="ranks"),
         command(tmp_path, "mlp-shared", refine_on="ranks"),
         f"run --resume {tmp_path / 'half'} --set comm_round=3 --set backend=MPI",
     )
-    assert printed.count("predictions.csv") == 5
-    for name in ("paper", "scaffold", "fedavg"):
+    assert printed.count("predictions.csv") == 5 + len(OTHERS)
+    for name in ("paper", "scaffold", "fedavg", *OTHERS):
         assert answer(tmp_path / name) == answer(one_process / name)
         assert losses(tmp_path / name) == losses(one_process / name)
     assert answer(tmp_path / "half") == answer(one_process / "tuned")
