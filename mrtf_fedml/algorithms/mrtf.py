@@ -50,7 +50,7 @@ class MrTF(FedAvg):
                 aggregated=aggregated,
                 inputs=bench.inputs,
                 local_loss=local_loss,
-                settings=replace(self.refinery, refine_lr=self._rate(state.round)),
+                settings=self.refinery_of(state.round),
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
@@ -70,9 +70,11 @@ class MrTF(FedAvg):
         )
         return after, report
 
-    def _rate(self, round_index: int) -> float:
-        """The refining rate of round t: refine_lr * refine_lr_decay^t, which after many rounds must not become 0."""
-        return max(self.refinery.refine_lr * self.refinery.refine_lr_decay**round_index, sys.float_info.min)
+    def refinery_of(self, round_index: int) -> MrTFSettings:
+        """The switches in round t, whose refining rate is refine_lr * refine_lr_decay^t."""
+        rate = self.refinery.refine_lr * self.refinery.refine_lr_decay**round_index
+        # After very many rounds the number would become 0, which is no rate.
+        return replace(self.refinery, refine_lr=max(rate, sys.float_info.min))
 
     def _next_start(self, refined: Weights, aggregated: Weights, relative: float) -> Weights:
         """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""

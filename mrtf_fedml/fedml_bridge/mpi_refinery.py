@@ -139,8 +139,10 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        with forked(self.algorithm.seed, "distillation dropout", order.facts["round"], self.crew.rank):
-            distill(self.bench.model, self.bench.inputs, targets, self.algorithm.refinery, generator, self.crew)
+        round_index = order.facts["round"]
+        settings = self.algorithm.refinery_of(round_index)
+        with forked(self.algorithm.seed, "distillation dropout", round_index, self.crew.rank):
+            distill(self.bench.model, self.bench.inputs, targets, settings, generator, self.crew)
 
 
 def without_logits(tensors: Message) -> tuple[dict[str, Tensor], Tensor | None]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..settings import MrTFSettings
 from .distill import distill
-from .targets import distillation_targets, smoothed_targets
+from .targets import distillation_targets, sharpened_targets, smoothed_targets
 
 Weights = Mapping[str, Tensor]
 
@@ -28,7 +28,7 @@ class RefinedRound:
 
     Attributes:
         weights: the refined model's state dict, clones of their own.
-        targets: what the student followed, [M, C]; also what the next round's targets are smoothed with.
+        targets: what the student followed, before they were sharpened, [M, C]; the next round's are smoothed with them.
         ensemble: the targets before clustering, [M, C].
         aggregated_logits: those of theta_{t+1} before it was refined, [M, C].
         local_weight: u_t.
@@ -90,7 +90,7 @@ def refine(
     composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
     targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
-    loss = distil(model, inputs, targets, settings, generator)
+    loss = distil(model, inputs, sharpened_targets(targets, settings.target_sharpness), settings, generator)
     # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
     refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
     return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)

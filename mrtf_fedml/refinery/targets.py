@@ -92,6 +92,26 @@ def smoothed_targets(targets: Tensor, previous: Tensor | None, local_loss: float
     return (1.0 - kept) * targets + kept * previous.to(targets)
 
 
+def sharpened_targets(targets: Tensor, sharpness: float) -> Tensor:
+    """q'(c|x) = q(c|x)^p / sum_d q(d|x)^p; beyond the paper.
+
+    An average of many teachers is softer than any of them, and a student that follows it starts the next round unsure
+    of what it knew.
+
+    Args:
+        targets: q, [M, C].
+        sharpness: p > 0; 1 changes nothing, above it the likeliest class gains.
+
+    Returns:
+        q', [M, C].
+    """
+    if sharpness == 1.0:
+        return targets
+    # By the largest entry first: a power of small numbers alone would leave the range of floats.
+    powers = (targets / targets.amax(dim=1, keepdim=True)) ** sharpness
+    return powers / powers.sum(dim=1, keepdim=True)
+
+
 def _local_ensemble(logits: Tensor, settings: MrTFSettings) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
     weights = torch.ones(logits.shape[0], dtype=logits.dtype, device=logits.device)

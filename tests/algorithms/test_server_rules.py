@@ -132,6 +132,14 @@ def test_the_refining_rate_decays_by_the_round() -> None:
     assert late.round == 5001, "a rate too small for a number is none to fail by"
 
 
+def test_the_student_follows_sharper_targets_than_those_that_are_carried_on() -> None:
+    plain, report, _ = finish(MrTF(settings(target_smoothing=0.75)))
+    sharp, sharper, _ = finish(MrTF(settings(target_smoothing=0.75, target_sharpness=3.0)))
+    assert torch.equal(report.targets, sharper.targets)
+    assert torch.equal(plain.targets, sharp.targets)
+    assert not equal(plain.answer, sharp.answer)
+
+
 def test_targets_are_carried_only_where_they_are_needed() -> None:
     assert finish(MrTF(settings()))[0].targets is None
 

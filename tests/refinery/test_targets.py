@@ -12,6 +12,7 @@ import torch
 
 from mrtf_fedml.refinery import distillation_targets
 from mrtf_fedml.refinery.distill import distill
+from mrtf_fedml.refinery.targets import sharpened_targets
 from mrtf_fedml.settings import MrTFSettings
 
 from . import oracle
@@ -180,3 +181,18 @@ def test_without_features_there_is_no_clustering() -> None:
     result = targets_of(case)
     assert torch.equal(result.probabilities, result.ensemble)
     assert torch.equal(result.ensemble, clustered.ensemble)
+
+
+def test_sharper_targets_by_hand() -> None:
+    # Squares of [.6, .3, .1] are [.36, .09, .01], which sum to .46.
+    q = tensor([[0.6, 0.3, 0.1], [1.0, 0.0, 0.0]])
+    close(sharpened_targets(q, 2.0), [[0.36 / 0.46, 0.09 / 0.46, 0.01 / 0.46], [1.0, 0.0, 0.0]])
+    close(sharpened_targets(q, 0.5)[0], np.sqrt([0.6, 0.3, 0.1]) / np.sqrt([0.6, 0.3, 0.1]).sum())
+    assert torch.equal(sharpened_targets(q, 1.0), q)
+
+
+def test_a_very_large_sharpness_gives_the_best_class_and_no_nan() -> None:
+    q = torch.softmax(torch.randn(50, 100, generator=torch.Generator().manual_seed(0)), dim=1)
+    sharp = sharpened_targets(q, 1e6)
+    assert torch.equal(sharp.argmax(dim=1), q.argmax(dim=1))
+    close(sharp.sum(dim=1), np.ones(50), 1e-6)

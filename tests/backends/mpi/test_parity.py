@@ -19,7 +19,7 @@ from .conftest import configuration, launched, program
 SCENES: dict[str, dict[str, Any]] = {
     "paper": {"comm_round": 3, "client_num_per_round": 4},
     "tuned": {"comm_round": 3, "preset": "tuned"},
-    "mlp": {"comm_round": 3, "preset": "tuned", "model": "mlp", "refine_steps": 20},
+    "mlp": {"comm_round": 3, "preset": "tuned", "model": "mlp", "refine_steps": 20, "refine_lr_decay": 0.5},
     "scaffold": {"federated_optimizer": "Scaffold", "comm_round": 3, "client_num_per_round": 4, "model": "mlp"},
     "fedavg": {"federated_optimizer": "FedAvg", "aggregation": "samples"},
     "fedprox": {"federated_optimizer": "FedProx", "fedprox_mu": 0.5},
