@@ -111,6 +111,8 @@ class ModelSettings:
     feature_layer: str | None = None
     #: Width of MLPNet's last hidden layer.
     feature_size: Count = 128
+    #: Width of MLPNet's first two hidden layers.
+    hidden_size: Count = 1024
     vocabulary: Count | None = None  #: How many different characters a text model reads; by default, the data's.
 
 

@@ -23,7 +23,7 @@ Builder = Callable[[ModelSettings, tuple[int, ...], int], nn.Module]
 
 #: name -> builder. A new model is one more entry.
 MODELS: dict[str, Builder] = {
-    "mlp": lambda settings, shape, classes: MLPNet(shape, classes, settings.feature_size),
+    "mlp": lambda settings, shape, classes: MLPNet(shape, classes, settings.feature_size, settings.hidden_size),
     "lenet": lambda settings, shape, classes: LeNet(shape, classes),
     "convnet": lambda settings, shape, classes: ConvNet(shape, classes),
     "vgg8": lambda settings, shape, classes: VGG8(shape, classes),

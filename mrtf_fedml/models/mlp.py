@@ -9,24 +9,27 @@ from torch import Tensor, nn
 
 
 class MLPNet(nn.Module):
-    """Input flattened -> 1024 -> 1024 -> `feature_size` -> C, with ReLU between.
+    """Input flattened -> `hidden_size` -> `hidden_size` -> `feature_size` -> C, with ReLU between.
 
     Args:
         input_shape: shape of one sample, of any number of dimensions.
         classes: C, the number of logits.
         feature_size: width of the last hidden layer, whose output is h(x). The paper takes 128, and 2 where
             it draws the features.
+        hidden_size: width of the two layers before it. The paper takes 1024.
     """
 
-    def __init__(self, input_shape: Sequence[int], classes: int, feature_size: int = 128) -> None:
+    def __init__(
+        self, input_shape: Sequence[int], classes: int, feature_size: int = 128, hidden_size: int = 1024
+    ) -> None:
         super().__init__()
         self.hidden = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(math.prod(input_shape), 1024),
+            nn.Linear(math.prod(input_shape), hidden_size),
             nn.ReLU(),
-            nn.Linear(1024, 1024),
+            nn.Linear(hidden_size, hidden_size),
             nn.ReLU(),
-            nn.Linear(1024, feature_size),
+            nn.Linear(hidden_size, feature_size),
             nn.ReLU(),
         )
         self.classifier = nn.Linear(feature_size, classes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mrtf_fedml.cli import main
 from tests.conftest import small_config, write_yaml
@@ -63,6 +66,23 @@ def test_what_is_done_is_not_done_again(compared: Path, capsys: pytest.CaptureFi
     assert "rounds to 0.1" in told.out
     assert {run_dir: (run_dir / "summary.json").stat().st_mtime_ns for run_dir in run_dirs(compared)} == before
     assert table(compared) == first
+
+
+def test_a_grid_over_two_seeds_shows_the_best_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--algorithms", "FedAvg", "--grid", "learning_rate=0.1,0.0001", "--jobs", "2", "--seeds", "2"]
+    assert main(words(tmp_path, *more, comm_round=1, epochs=3)) == 0
+    told = capsys.readouterr().out
+    assert "learning_rate=0.1" in told, "the other rate learns nothing in one round"
+    assert "0.0001" not in told
+    assert "chose it" in told
+    (row,) = csv.DictReader((tmp_path / "out" / "table.csv").open())
+    runs = {run_dir: json.loads((run_dir / "summary.json").read_text())["accuracy"] for run_dir in run_dirs(tmp_path)}
+    assert len(runs) == 4
+    rates = {path: yaml.safe_load((path / "config.yaml").read_text())["train_args"]["learning_rate"] for path in runs}
+    best = [accuracy for path, accuracy in runs.items() if rates[path] == 0.1]
+    assert float(row["final_mean"]) == pytest.approx(statistics.fmean(best))
+    assert float(row["final_std"]) == pytest.approx(statistics.stdev(best))
+    assert (row["grid"], row["seeds"]) == ("learning_rate=0.1", "2")
 
 
 def start(folder: Path, *more: str, **changes: Any) -> subprocess.Popen[str]:

@@ -14,6 +14,16 @@ def test_models_by_name(name, kind):
     assert model(torch.randn(2, 1, 8, 8)).shape == (2, 3)
 
 
+def test_hidden_size_reaches_the_mlp():
+    model = create_model(ModelSettings(model="mlp", hidden_size=6), (4,), classes=3, seed=0)
+    assert [tuple(weights.shape) for weights in model.parameters() if weights.dim() == 2] == [
+        (6, 4),
+        (6, 6),
+        (128, 6),
+        (3, 128),
+    ]
+
+
 def test_feature_size_reaches_the_mlp():
     model = create_model(ModelSettings(model="mlp", feature_size=2), (4,), classes=3, seed=0)
     assert model.classifier.in_features == 2
