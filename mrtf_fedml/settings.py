@@ -58,8 +58,9 @@ class MrTFSettings:
     feedback: Literal["always", "never", "adaptive"] = "always"
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
-    #: The power to which the student's targets are raised. 1 leaves them; a larger one makes them surer of their best.
-    target_sharpness: Positive = 1.0
+    #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
+    #: 1 leaves them as they are.
+    target_sharpness: Annotated[float, Field(ge=1)] = 1.0
     #: Distillation steps a round. 0 leaves the aggregated model as it is: parameter averaging (PA).
     refine_steps: Steps = 500
     refine_lr: Positive = 3e-4

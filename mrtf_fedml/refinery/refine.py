@@ -90,7 +90,8 @@ def refine(
     composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
     targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
-    loss = distil(model, inputs, sharpened_targets(targets, settings.target_sharpness), settings, generator)
+    followed = sharpened_targets(targets, local_loss, settings.target_sharpness)
+    loss = distil(model, inputs, followed, settings, generator)
     # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
     refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
     return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)

@@ -92,23 +92,25 @@ def smoothed_targets(targets: Tensor, previous: Tensor | None, local_loss: float
     return (1.0 - kept) * targets + kept * previous.to(targets)
 
 
-def sharpened_targets(targets: Tensor, sharpness: float) -> Tensor:
-    """q'(c|x) = q(c|x)^p / sum_d q(d|x)^p; beyond the paper.
+def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: float) -> Tensor:
+    """q'(c|x) = q(c|x)^p / sum_d q(d|x)^p, p = 1 + (s - 1) * (1 - min(1, mean local loss / log C)).
 
     An average of many teachers is softer than any of them, and a student that follows it starts the next round unsure
-    of what it knew.
+    of what it knew. But teachers who know little are wrong where they are sure: p stays near 1 until they have learnt.
 
     Args:
         targets: q, [M, C].
-        sharpness: p > 0; 1 changes nothing, above it the likeliest class gains.
+        local_loss: mean over the clients of their local cross-entropy.
+        target_sharpness: s, at least 1, which changes nothing.
 
     Returns:
         q', [M, C].
     """
-    if sharpness == 1.0:
+    if target_sharpness == 1.0:
         return targets
+    power = 1.0 + (target_sharpness - 1.0) * (1.0 - relative_loss(local_loss, targets.shape[-1]))
     # By the largest entry first: a power of small numbers alone would leave the range of floats.
-    powers = (targets / targets.amax(dim=1, keepdim=True)) ** sharpness
+    powers = (targets / targets.amax(dim=1, keepdim=True)) ** power
     return powers / powers.sum(dim=1, keepdim=True)
 
 

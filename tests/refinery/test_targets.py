@@ -184,15 +184,23 @@ def test_without_features_there_is_no_clustering() -> None:
 
 
 def test_sharper_targets_by_hand() -> None:
-    # Squares of [.6, .3, .1] are [.36, .09, .01], which sum to .46.
+    # No loss: p = 2. Squares of [.6, .3, .1] are [.36, .09, .01], which sum to .46.
     q = tensor([[0.6, 0.3, 0.1], [1.0, 0.0, 0.0]])
-    close(sharpened_targets(q, 2.0), [[0.36 / 0.46, 0.09 / 0.46, 0.01 / 0.46], [1.0, 0.0, 0.0]])
-    close(sharpened_targets(q, 0.5)[0], np.sqrt([0.6, 0.3, 0.1]) / np.sqrt([0.6, 0.3, 0.1]).sum())
-    assert torch.equal(sharpened_targets(q, 1.0), q)
+    close(sharpened_targets(q, 0.0, 2.0), [[0.36 / 0.46, 0.09 / 0.46, 0.01 / 0.46], [1.0, 0.0, 0.0]])
+    # Half of log C: p = 1 + (4 - 1) / 2 = 2.5.
+    powers = np.array([0.6, 0.3, 0.1]) ** 2.5
+    close(sharpened_targets(q, math.log(3) / 2, 4.0)[0], powers / powers.sum())
+
+
+def test_targets_stay_where_nothing_is_learnt_or_nothing_is_asked_for() -> None:
+    q = tensor([[0.6, 0.3, 0.1]])
+    assert torch.equal(sharpened_targets(q, 0.1, 1.0), q)
+    close(sharpened_targets(q, math.log(3), 9.0), q)
+    close(sharpened_targets(q, 100.0, 9.0), q)
 
 
 def test_a_very_large_sharpness_gives_the_best_class_and_no_nan() -> None:
     q = torch.softmax(torch.randn(50, 100, generator=torch.Generator().manual_seed(0)), dim=1)
-    sharp = sharpened_targets(q, 1e6)
+    sharp = sharpened_targets(q, 0.0, 1e6)
     assert torch.equal(sharp.argmax(dim=1), q.argmax(dim=1))
     close(sharp.sum(dim=1), np.ones(50), 1e-6)
