@@ -24,7 +24,8 @@ ROOMS = {
     "fedml_bridge": LEAVES
     | {"refinery", "models", "algorithms", "data", "run_store", "recorder", "report", "progress"}
     | {"configuration", "sampling"},
-    "experiments": LEAVES | {"baseline_settings", "algorithms", "configuration", "run_store", "report"},
+    "experiments": LEAVES
+    | {"baseline_settings", "refinery_settings", "algorithms", "configuration", "run_store", "report"},
 }
 
 

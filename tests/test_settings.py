@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from mrtf_fedml.errors import UserError
+from mrtf_fedml.refinery_settings import PRESETS
 from mrtf_fedml.settings import MrTFSettings, RunSettings, section_keys
 
 DESIGN = """
@@ -21,10 +22,13 @@ DESIGN = """
   cluster_warmup: 5
   cluster_temperature: 4.0
   cluster_steps: 1
+  class_balance: 0.0
   feedback: always
   target_smoothing: 0.0
+  target_sharpness: 1.0
   refine_steps: 500
   refine_lr: 0.0003
+  refine_lr_decay: 1.0
   refine_batch_size: 64
 """
 
@@ -35,18 +39,14 @@ def test_the_defaults_are_the_papers_words() -> None:
         assert getattr(settings, key) == value
 
 
-def test_tuned_changes_three_things_and_explicit_keys_win() -> None:
-    tuned = MrTFSettings(preset="tuned")
-    assert (tuned.feedback, tuned.target_smoothing, tuned.cluster_temperature) == ("adaptive", 0.75, 8.0)
-    assert replace(tuned, **_differences(tuned)) == MrTFSettings()
+def test_tuned_changes_five_things_and_explicit_keys_win() -> None:
+    tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
+    assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("adaptive", 0.75, 3.0)
+    assert (tuned.class_balance, tuned.cluster_refinery) == (0.75, False)
+    unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
+    assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "never"})
     assert (mixed.feedback, mixed.target_smoothing) == ("never", 0.75)
-
-
-def _differences(tuned: MrTFSettings) -> dict[str, Any]:
-    paper = MrTFSettings()
-    names = ("preset", "feedback", "target_smoothing", "cluster_temperature")
-    return {name: getattr(paper, name) for name in names}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,9 @@ def _differences(tuned: MrTFSettings) -> dict[str, Any]:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper' or 'tuned'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
+        ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
+        ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),
+        ({"mrtf_args": {"refine_lr_decay": 0}}, "mrtf_args.refine_lr_decay is 0"),
         ({"mrtf_args": {"target_smoothing": 1.01}}, "mrtf_args.target_smoothing is 1.01"),
         ({"train_args": {"batch_size": 0}}, "train_args.batch_size is 0"),
         ({"train_args": {"epochs": "three"}}, "train_args.epochs is 'three'"),

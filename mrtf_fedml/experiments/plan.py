@@ -14,7 +14,8 @@ from ..algorithms import algorithm_named
 from ..baseline_settings import BaselineSettings
 from ..configuration import Config, with_changes
 from ..errors import UserError
-from ..settings import PRESETS, RunSettings
+from ..refinery_settings import PRESETS
+from ..settings import RunSettings
 from ..version import __version__
 
 #: The modules of the paper, one after another, by settings of MrTF alone.
