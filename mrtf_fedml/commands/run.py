@@ -11,9 +11,9 @@ from typing import Any
 
 from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
-from ..fedml_bridge.mpi_failure import one_for_all
-from ..fedml_bridge.mpi_logs import hold_log
-from ..fedml_bridge.mpi_start import agreement, check_start, started_rank, started_ranks
+from ..fedml_bridge.mpi.failure import one_for_all
+from ..fedml_bridge.mpi.logs import hold_log
+from ..fedml_bridge.mpi.start import agreement, check_start, started_rank, started_ranks
 from ..run_store import RunStore
 from ..settings import RunSettings
 

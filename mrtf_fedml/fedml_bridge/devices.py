@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from ..errors import UserError
-from .mpi_start import Place
+from .mpi.start import Place
 
 _ALONE = Place()
 

@@ -15,7 +15,7 @@ from ..models.text_shape import vocabulary_of
 from ..settings import RunSettings
 from .arguments import arguments_from
 from .devices import device_of_run, divided_threads, set_threads
-from .mpi_start import Place, agreement, place_in, world
+from .mpi.start import Place, agreement, place_in, world
 from .offline import initialise
 from .registry import OUR_WORDS, register
 from .zoo import build_model

@@ -16,9 +16,9 @@ from ..errors import UserError
 from .arguments import settings_of
 from .client_side import AlgorithmTrainer
 from .compatibility import check_clients, check_version, refuse_what_cannot_combine
-from .cross_silo import is_silo, server_of, silo_of
-from .mpi import MPISimulation
-from .mpi_start import check_start, started_ranks
+from .cross_silo.parties import is_silo, server_of, silo_of
+from .mpi.simulation import MPISimulation
+from .mpi.start import check_start, started_ranks
 from .offline import go_online, stay_offline
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator

@@ -18,10 +18,10 @@ from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import Comm
 from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import gRPCCommManagerStub
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.fedml_bridge import cross_silo_protocol as protocol
-from mrtf_fedml.fedml_bridge.cross_silo_backend import Place, Unreachable
-from mrtf_fedml.fedml_bridge.cross_silo_codec import encode
-from mrtf_fedml.fedml_bridge.cross_silo_grpc import GrpcBackend
+from mrtf_fedml.fedml_bridge.cross_silo import protocol
+from mrtf_fedml.fedml_bridge.cross_silo.backend import Place, Unreachable
+from mrtf_fedml.fedml_bridge.cross_silo.codec import encode
+from mrtf_fedml.fedml_bridge.cross_silo.grpc import GrpcBackend
 from mrtf_fedml.settings import SiloSettings
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import Federation, free_ports, grpc_table, wait_until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from mpi4py import MPI
 
-from mrtf_fedml.fedml_bridge import mpi_transport
-from mrtf_fedml.fedml_bridge.mpi_transport import Channel, Parcel, quiet_barrier
+from mrtf_fedml.fedml_bridge.mpi import transport
+from mrtf_fedml.fedml_bridge.mpi.transport import Channel, Parcel, quiet_barrier
 
 
 def echo(channel: Channel) -> None:
@@ -28,6 +28,6 @@ def echo(channel: Channel) -> None:
 if __name__ == "__main__":
     ours = Channel(MPI.COMM_WORLD)
     echo(ours)
-    mpi_transport.PIECE = 999
+    transport.PIECE = 999
     echo(ours)
     quiet_barrier(ours.comm)

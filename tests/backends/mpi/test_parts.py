@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.devices import chosen_gpu, set_threads
-from mrtf_fedml.fedml_bridge.mpi_placement import Placement
-from mrtf_fedml.fedml_bridge.mpi_refinery import batch_part
-from mrtf_fedml.fedml_bridge.mpi_start import Place, check_start
-from mrtf_fedml.fedml_bridge.mpi_transport import ALIGNMENT, Parcel, pack, unpack
+from mrtf_fedml.fedml_bridge.mpi.placement import Placement
+from mrtf_fedml.fedml_bridge.mpi.refinery import batch_part
+from mrtf_fedml.fedml_bridge.mpi.start import Place, check_start
+from mrtf_fedml.fedml_bridge.mpi.transport import ALIGNMENT, Parcel, pack, unpack
 from mrtf_fedml.refinery.distill import distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import torch
 from fedml.core.distributed.communication.message import Message
 
-from ..errors import RunStopped, UserError
-from ..sampling import chosen_clients
-from . import cross_silo_protocol as protocol
-from .cross_silo_backend import Unreachable
-from .cross_silo_liveness import Heartbeat
-from .cross_silo_manager import SiloManager, seconds_until
-from .cross_silo_presence import Presence
-from .server_side import AlgorithmAggregator
-from .session import Session
+from ...errors import RunStopped, UserError
+from ...sampling import chosen_clients
+from ..server_side import AlgorithmAggregator
+from ..session import Session
+from . import protocol
+from .backend import Unreachable
+from .liveness import Heartbeat
+from .manager import SiloManager, seconds_until
+from .presence import Presence
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from fedml.core import ClientTrainer
 
-from ..errors import UserError
-from .cross_silo_client import Silo
-from .cross_silo_server import SiloServer
-from .server_side import AlgorithmAggregator
+from ...errors import UserError
+from ..server_side import AlgorithmAggregator
+from .client import Silo
+from .server import SiloServer
 
 
 def is_silo(args: Any) -> bool:

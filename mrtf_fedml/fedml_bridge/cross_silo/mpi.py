@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.communication.mpi.mpi_receive_thread import MPIReceiveThread
 
-from ..errors import UserError
-from ..settings import SiloSettings
-from .cross_silo_backend import Place, SiloBackend
+from ...errors import UserError
+from ...settings import SiloSettings
+from .backend import Place, SiloBackend
 
 
 class MpiBackend(SiloBackend):

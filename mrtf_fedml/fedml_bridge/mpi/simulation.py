@@ -15,20 +15,20 @@ import torch
 from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
-from ..algorithms import MrTF
-from ..data import from_fedml
-from ..errors import UserError
-from ..models.weights import clone
-from .client_seat import ClientSeat
-from .messages import Message, weights_of
-from .mpi_failure import one_for_all
-from .mpi_logs import open_log
-from .mpi_placement import Placement
-from .mpi_refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
-from .mpi_start import HOW_TO_START, agreement
-from .mpi_transport import Channel, Parcel, quiet_barrier
-from .server_side import AlgorithmAggregator
-from .session import Session
+from ...algorithms import MrTF
+from ...data import from_fedml
+from ...errors import UserError
+from ...models.weights import clone
+from ..client_seat import ClientSeat
+from ..messages import Message, weights_of
+from ..server_side import AlgorithmAggregator
+from ..session import Session
+from .failure import one_for_all
+from .logs import open_log
+from .placement import Placement
+from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
+from .start import HOW_TO_START, agreement
+from .transport import Channel, Parcel, quiet_barrier
 
 _log = logging.getLogger(__name__)
 

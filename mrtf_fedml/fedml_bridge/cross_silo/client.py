@@ -12,13 +12,13 @@ import torch
 from fedml.core import ClientTrainer
 from fedml.core.distributed.communication.message import Message
 
-from ..errors import RunStopped, UserError
-from ..models.weights import snapshot
-from . import cross_silo_protocol as protocol
-from .arguments import settings_of
-from .client_seat import through_hooks
-from .cross_silo_liveness import Watch
-from .cross_silo_manager import SiloManager, seconds_until
+from ...errors import RunStopped, UserError
+from ...models.weights import snapshot
+from ..arguments import settings_of
+from ..client_seat import through_hooks
+from . import protocol
+from .liveness import Watch
+from .manager import SiloManager, seconds_until
 
 _log = logging.getLogger(__name__)
 

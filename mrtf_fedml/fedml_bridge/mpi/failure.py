@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ..errors import UserError
-from .mpi_start import AgreedError, mpi_is_running, started_rank, started_ranks
+from ...errors import UserError
+from .start import AgreedError, mpi_is_running, started_rank, started_ranks
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.communication.observer import Observer
 from torch import Tensor
 
-from .cross_silo_codec import UnreadableMessage
+from .codec import UnreadableMessage
 
 _log = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ from fedml.core.distributed.communication.grpc.grpc_server import GRPCCOMMServic
 from fedml.core.distributed.communication.message import Message
 from torch import Tensor
 
-from ..errors import UserError
-from ..settings import SiloSettings
-from .cross_silo_backend import Place, SiloBackend, Unreachable
-from .cross_silo_codec import decode, encode, encode_weights
-from .cross_silo_tls import channel_credentials, server_credentials
+from ...errors import UserError
+from ...settings import SiloSettings
+from .backend import Place, SiloBackend, Unreachable
+from .codec import decode, encode, encode_weights
+from .tls import channel_credentials, server_credentials
 
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ...errors import UserError
 
 #: Every entry starts at a multiple of this, as freshly allocated tensors do: no kernel then takes another path.
 ALIGNMENT = 64

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 
-from ..errors import UserError
-from ..settings import SiloSettings
+from ...errors import UserError
+from ...settings import SiloSettings
 
 _KEYS = ("tls_certificate", "tls_key", "tls_authority")
 

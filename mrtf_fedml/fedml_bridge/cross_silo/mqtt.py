@@ -22,10 +22,10 @@ from fedml.core.distributed.communication.mqtt_s3.mqtt_s3_multi_clients_comm_man
 )
 from torch import Tensor
 
-from ..errors import RunStopped, UserError
-from ..settings import SiloSettings
-from .cross_silo_backend import Place, SiloBackend, Unreachable
-from .cross_silo_codec import WEIGHTS, UnreadableMessage, decode_weights, encode_weights, message_of
+from ...errors import RunStopped, UserError
+from ...settings import SiloSettings
+from .backend import Place, SiloBackend, Unreachable
+from .codec import WEIGHTS, UnreadableMessage, decode_weights, encode_weights, message_of
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError
+from ...errors import UserError
 
 #: What Open MPI, and MPICH with its kin, tell each rank.
 _SIZE_KEYS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -95,7 +95,7 @@ def agreement() -> Iterator[None]:
     except UserError as error:
         fault = error
     world = _mpi().COMM_WORLD
-    from .mpi_transport import quiet_barrier
+    from .transport import quiet_barrier
 
     quiet_barrier(world)
     told = world.allgather(None if fault is None else str(fault))

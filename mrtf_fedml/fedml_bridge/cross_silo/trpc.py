@@ -21,10 +21,10 @@ from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.communication.trpc.utils import WORKER_NAME, set_device_map
 from torch.distributed import rpc
 
-from ..errors import RunStopped, UserError
-from ..settings import SiloSettings
-from .cross_silo_backend import Place, SiloBackend, Unreachable
-from .cross_silo_codec import message_of
+from ...errors import RunStopped, UserError
+from ...settings import SiloSettings
+from .backend import Place, SiloBackend, Unreachable
+from .codec import message_of
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
-from ..errors import UserError, nearest
-from ..settings import RunSettings
-from .cross_silo_backend import Place, SiloBackend, Unreachable
-from .cross_silo_protocol import READY, SERVER, new_life
+from ...errors import UserError, nearest
+from ...settings import RunSettings
+from .backend import Place, SiloBackend, Unreachable
+from .protocol import READY, SERVER, new_life
 
 _log = logging.getLogger(__name__)
 
@@ -50,18 +50,18 @@ class SiloManager(FedMLCommManager):
         if self.backend == "GRPC":
             if find_spec("grpc") is None:
                 raise UserError("backend GRPC needs the package grpcio; pip install grpcio")
-            from .cross_silo_grpc import GrpcBackend
+            from .grpc import GrpcBackend
 
             return GrpcBackend(self.args, self.place, self.silo_settings)
         if self.backend == "TRPC":
-            from .cross_silo_trpc import TrpcBackend
+            from .trpc import TrpcBackend
 
             return TrpcBackend(self.args, self.place, self.silo_settings)
         if self.backend == "MPI":
-            from .cross_silo_mpi import MpiBackend
+            from .mpi import MpiBackend
 
             return MpiBackend(self.args, self.place, self.silo_settings)
-        from .cross_silo_mqtt import MqttBackend
+        from .mqtt import MqttBackend
 
         return MqttBackend(self.args, self.place, self.silo_settings, *self.get_training_mqtt_s3_config())
 

@@ -14,14 +14,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..algorithms import MrTF
-from ..algorithms.round import ClientUpdate, ServerBench
-from ..models.weights import load, snapshot
-from ..randomness import forked
-from ..refinery.distill import distill
-from ..settings import MrTFSettings
-from .messages import RESERVED, Message, weights_of
-from .mpi_transport import Channel, Parcel
+from ...algorithms import MrTF
+from ...algorithms.round import ClientUpdate, ServerBench
+from ...models.weights import load, snapshot
+from ...randomness import forked
+from ...refinery.distill import distill
+from ...settings import MrTFSettings
+from ..messages import RESERVED, Message, weights_of
+from .transport import Channel, Parcel
 
 DISTIL = "distil"
 _LOGITS = RESERVED + "logits"

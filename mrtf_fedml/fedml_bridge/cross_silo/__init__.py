@@ -1,0 +1,1 @@
+"""A server and its silos, each a process of its own, over GRPC, TRPC, MPI or MQTT and S3."""
