@@ -18,7 +18,7 @@ from ..refinery_settings import PRESETS
 from ..settings import RunSettings
 from ..version import __version__
 
-#: The modules of the paper, one after another, by settings of MrTF alone.
+#: The modules of the paper, one after another, by settings of MrTF alone, from the paper's words.
 ABLATION: dict[str, dict[str, Any]] = {
     label: {
         "refine_steps": None if teacher else 0,
@@ -168,7 +168,7 @@ def _varied(variants: Mapping[str, Config], vary: Sequence[str]) -> dict[str, Co
 
 def _ablated(config: Config, label: str) -> Config:
     switches = {key: value for key, value in ABLATION[label].items() if value is not None}
-    return _with(_variant(config, "MrTF"), "mrtf_args", switches)
+    return _with(_variant(config, "MrTF:paper"), "mrtf_args", switches)
 
 
 def _with(config: Config, section: str, values: Mapping[str, Any]) -> Config:
