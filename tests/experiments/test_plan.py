@@ -88,7 +88,7 @@ def test_a_preset_and_its_values_written_out_are_one_run() -> None:
 
 def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> None:
     trials = planned(small_config(preset="tuned"), list(ABLATION), 1, ablation=True)
-    assert [trials[-1].key] == keys("MrTF:paper"), "all modules are MrTF as the paper has it, whatever the file's preset"
+    assert [trials[-1].key] == keys("MrTF:paper"), "all modules on are the paper's MrTF, whatever the preset"
     settings = {trial.label: RunSettings.from_config(trial.config) for trial in trials}
     assert list(settings) == ["PA", "AL", "ST", "ST+RD", "ST+RD+CLR"]
     assert {run.train.federated_optimizer for run in settings.values()} == {"MrTF"}
