@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
+from ..experiments.bar import ComparisonBar
 from ..experiments.plan import ABLATION, Trial, planned
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
@@ -30,9 +31,10 @@ def compare(options: argparse.Namespace) -> int:
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
-    runner = Runner(folder, options.jobs, _tell)
+    bar = ComparisonBar()
+    runner = Runner(folder, options.jobs, bar)
     waiting = len({trial.key for trial in trials if not runner.is_done(trial)})
-    _tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
+    bar.tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
     runner.do(trials)
     print(_written(options, config, trials, runner, folder))
     return 0
@@ -64,7 +66,3 @@ def _written(options: argparse.Namespace, config: Config, trials: list[Trial], r
     command = shlex.join(["mrtf", *sys.argv[1:]]) if sys.argv[1:2] == ["compare"] else "mrtf compare"
     store.write_text("comparison.html", comparison_page(title, table, told, drawn, command, config))
     return "\n".join(["", tables.as_text(table), "", *told, f"The page is {folder / 'comparison.html'}"])
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

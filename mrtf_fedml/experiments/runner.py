@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,7 @@ import yaml
 from ..errors import UserError
 from ..run_store import RunStore
 from ..settings import RunSettings
+from .bar import ComparisonBar
 from .plan import Trial
 
 #: Seconds between two looks at the processes; a run takes many of them.
@@ -38,12 +39,12 @@ class _Running:
 class Runner:
     """The runs of a comparison, under `folder`/runs."""
 
-    def __init__(self, folder: Path, jobs: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, jobs: int, bar: ComparisonBar) -> None:
         if jobs < 1:
             raise UserError(f"--jobs is {jobs}; at least one run must be at work")
         self.folder = folder / "runs"
         self.jobs = jobs
-        self.tell = tell
+        self.bar = bar
 
     def run_dir(self, trial: Trial) -> Path:
         """Where the trial's run is."""
@@ -65,7 +66,9 @@ class Runner:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         todo = list({trial.key: trial for trial in trials if not self.is_done(trial)}.values())
-        total, done, at_work, failed = len(todo), 0, list[_Running](), ""
+        mine, done, at_work, failed = list(todo), 0, list[_Running](), ""
+        asked_for = [RunSettings.from_config(trial.config).train.comm_round for trial in mine]
+        self.bar.start(sum(asked_for), self._rounds_of(mine))
         try:
             while at_work or (todo and not failed):
                 for running in [one for one in at_work if one.process.poll() is not None]:
@@ -73,13 +76,15 @@ class Runner:
                     running.lock.close()
                     if self.is_done(running.trial):
                         done += 1
-                        self.tell(f"{done}/{total}  {_name(running.trial)}")
+                        self.bar.tell(f"{done}/{len(mine)}  {_name(running.trial)}")
                     else:
                         failed = failed or self._why(running.trial)
                 if not failed:
                     at_work += self._start(todo, self.jobs - len(at_work))
+                self.bar.show(self._rounds_of(mine))
                 time.sleep(_LOOK)
         finally:
+            self.bar.close()
             _end(at_work)
         if failed:
             raise UserError(failed)
@@ -136,6 +141,11 @@ class Runner:
         # A run that was killed after its last round, before it wrote its answer, has no round to go on with.
         rounds = RunSettings.from_config(trial.config).train.comm_round
         return len(RunStore(run_dir).read_metrics()) < rounds
+
+    def _rounds_of(self, trials: Sequence[Trial]) -> int:
+        """How many rounds the trials' runs have done."""
+        files = [self.run_dir(trial) / "metrics.jsonl" for trial in trials]
+        return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
 
     def _threads(self) -> int:
         return max(1, len(os.sched_getaffinity(0)) // self.jobs)

@@ -1,0 +1,37 @@
+"""What a person sees while a comparison goes on: a live bar over all rounds on a terminal, a line a run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from tqdm import tqdm
+
+
+class ComparisonBar:
+    """Counts the rounds of all runs together; lines are written above it."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+
+    def start(self, rounds: int, done: int) -> None:
+        """So many rounds there are in all, of which some are done already."""
+        if rounds > done and sys.stderr.isatty():
+            self._bar = tqdm(total=rounds, initial=done, unit="round", desc="all runs", dynamic_ncols=True)
+
+    def show(self, done: int) -> None:
+        """So many rounds are done by now."""
+        if self._bar is not None and done != self._bar.n:
+            self._bar.update(done - self._bar.n)
+
+    def tell(self, text: str) -> None:
+        """A line of its own, which stays."""
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the bar where it stands."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
