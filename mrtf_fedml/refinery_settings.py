@@ -17,7 +17,7 @@ from .setting_types import VALIDATED, Count, Positive, PositiveShare, Share, Ste
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
-        "class_balance": 0.75,
+        "class_balance": 0.5,
         "cluster_refinery": False,
         "feedback": "adaptive",
         "target_smoothing": 0.75,
@@ -71,8 +71,8 @@ class MrTFSettings:
     def from_mapping(cls, mapping: Mapping[str, Any] | MrTFSettings | None) -> MrTFSettings:
         """Settings from the YAML's `mrtf_args`: the preset first, explicit keys over it.
 
-        >>> MrTFSettings.from_mapping({"preset": "tuned", "class_balance": 0.5}).class_balance
-        0.5
+        >>> MrTFSettings.from_mapping({"preset": "tuned", "class_balance": 0}).class_balance
+        0.0
         """
         if isinstance(mapping, MrTFSettings):
             return mapping

@@ -42,7 +42,7 @@ def test_the_defaults_are_the_papers_words() -> None:
 def test_tuned_changes_five_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("adaptive", 0.75, 3.0)
-    assert (tuned.class_balance, tuned.cluster_refinery) == (0.75, False)
+    assert (tuned.class_balance, tuned.cluster_refinery) == (0.5, False)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "never"})
