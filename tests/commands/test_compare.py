@@ -141,6 +141,7 @@ def test_a_run_that_fails_is_told_with_its_reason(tmp_path: Path, capsys: pytest
         (["--target", "80"], "between 0 and 1"),
         (["--ablation", "--algorithms", "FedAvg"], "leave --algorithms out"),
         (["--algorithms", "FedSomething"], "FedSomething"),
+        (["--vary", "feedback"], "--vary takes key=value,value, not 'feedback'"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_runs(
