@@ -120,6 +120,9 @@ def key_of(config: Config) -> str:
             relevant["train_args"].pop(field.name, None)
     if not algorithm.transductive:
         relevant.pop("mrtf_args", None)
+    if algorithm.name == "FedDF":
+        given = relevant.get("mrtf_args", {})
+        relevant["mrtf_args"] = {key: value for key, value in given.items() if key.startswith("refine_")}
     relevant.get("mrtf_args", {}).pop("preset", None)
     relevant.pop("tracking_args", None)
     relevant["common_args"].pop("run_dir", None)

@@ -42,6 +42,7 @@ def test_a_run_is_known_by_what_its_result_depends_on() -> None:
     assert keys("FedAvg") == keys("FedAvg", preset="tuned", fedprox_mu=0.5), "FedAvg reads neither"
     assert keys("FedProx") != keys("FedProx", fedprox_mu=0.5)
     assert keys("FedDF") != keys("FedDF", refine_steps=9)
+    assert keys("FedDF") == keys("FedDF", preset="tuned", cluster_temperature=8), "FedDF reads what begins with refine_"
     assert keys("FedAvg") != keys("FedAvg", epochs=2)
 
 
