@@ -24,6 +24,8 @@ class FedAvg:
     name: ClassVar[str] = "FedAvg"
     #: Whether the server's rule reads the server's inputs.
     transductive: ClassVar[bool] = False
+    #: How the keys begin that it reads beyond those of every algorithm (BaselineSettings, `mrtf_args`).
+    own_keys: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings

@@ -19,6 +19,7 @@ class FedDF(MrTF):
     """
 
     name: ClassVar[str] = "FedDF"
+    own_keys: ClassVar[tuple[str, ...]] = ("refine_",)
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)

@@ -26,6 +26,7 @@ class FedMMD(FedAvg):
     """FedAvg whose clients also keep their features h(x) near those of theta_t, with the weight `mmd_weight`."""
 
     name: ClassVar[str] = "FedMMD"
+    own_keys: ClassVar[tuple[str, ...]] = ("mmd_",)
 
     def local_term(self, start: Weights) -> LocalTerm | None:
         """The discrepancy; with weight 0 there is none, and this is FedAvg to the bit."""

@@ -34,6 +34,7 @@ class FedOpt(FedAvg):
     """
 
     name: ClassVar[str] = "FedOpt"
+    own_keys: ClassVar[tuple[str, ...]] = ("server_",)
 
     def finish_round(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench

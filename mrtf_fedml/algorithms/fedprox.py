@@ -19,6 +19,7 @@ class FedProx(FedAvg):
     """FedAvg whose clients minimise L_k(theta) + mu/2 ||theta - theta_t||^2, with mu `fedprox_mu`."""
 
     name: ClassVar[str] = "FedProx"
+    own_keys: ClassVar[tuple[str, ...]] = ("fedprox_",)
 
     def local_term(self, start: Weights) -> LocalTerm | None:
         """The proximal term; with mu = 0 there is none, and this is FedAvg to the bit."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import ClassVar
 
 from ..models.weights import mix
@@ -30,6 +30,7 @@ class MrTF(FedAvg):
 
     name: ClassVar[str] = "MrTF"
     transductive: ClassVar[bool] = True
+    own_keys: ClassVar[tuple[str, ...]] = tuple(field.name for field in fields(MrTFSettings))
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)

@@ -31,6 +31,7 @@ class Scaffold(FedAvg):
     """
 
     name: ClassVar[str] = "Scaffold"
+    own_keys: ClassVar[tuple[str, ...]] = ("scaffold_",)
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)

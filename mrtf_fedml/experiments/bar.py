@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from tqdm import tqdm
 
@@ -18,10 +19,10 @@ class ComparisonBar:
         if rounds > done and sys.stderr.isatty():
             self._bar = tqdm(total=rounds, initial=done, unit="round", desc="all runs", dynamic_ncols=True)
 
-    def show(self, done: int) -> None:
-        """So many rounds are done by now."""
-        if self._bar is not None and done != self._bar.n:
-            self._bar.update(done - self._bar.n)
+    def show(self, count: Callable[[], int]) -> None:
+        """So many rounds are done by now; they are counted only where somebody sees it."""
+        if self._bar is not None:
+            self._bar.update(count() - self._bar.n)
 
     def tell(self, text: str) -> None:
         """A line of its own, which stays."""

@@ -14,7 +14,7 @@ from ..algorithms import algorithm_named
 from ..baseline_settings import BaselineSettings
 from ..configuration import Config, with_changes
 from ..errors import UserError
-from ..refinery_settings import PRESETS
+from ..refinery_settings import PRESETS, MrTFSettings
 from ..settings import RunSettings
 from ..version import __version__
 
@@ -34,14 +34,6 @@ ABLATION: dict[str, dict[str, Any]] = {
         ("ST+RD", "avg_prob", True, False),
         ("ST+RD+CLR", "avg_prob", True, True),
     )
-}
-
-#: The keys that one algorithm alone reads, by the algorithm.
-_OWN_KEYS = {
-    "FedProx": ("fedprox_",),
-    "FedMMD": ("mmd_",),
-    "FedOpt": ("server_",),
-    "Scaffold": ("scaffold_",),
 }
 
 
@@ -115,15 +107,11 @@ def key_of(config: Config) -> str:
             if relevant[section][key] == value:
                 del relevant[section][key]
     relevant.setdefault("train_args", {})["federated_optimizer"] = algorithm.name
-    for field in dataclasses.fields(BaselineSettings):
-        if not field.name.startswith(_OWN_KEYS.get(algorithm.name, ("-",))):
-            relevant["train_args"].pop(field.name, None)
-    if not algorithm.transductive:
-        relevant.pop("mrtf_args", None)
-    if algorithm.name == "FedDF":
-        given = relevant.get("mrtf_args", {})
-        relevant["mrtf_args"] = {key: value for key, value in given.items() if key.startswith("refine_")}
-    relevant.get("mrtf_args", {}).pop("preset", None)
+    for section, part in (("train_args", BaselineSettings), ("mrtf_args", MrTFSettings)):
+        for field in dataclasses.fields(part):
+            if not field.name.startswith(algorithm.own_keys):
+                relevant[section].pop(field.name, None)
+    relevant["mrtf_args"].pop("preset", None)
     relevant.pop("tracking_args", None)
     relevant["common_args"].pop("run_dir", None)
     relevant["device_args"].pop("threads", None)
@@ -160,11 +148,11 @@ def _varied(variants: Mapping[str, Config], vary: Sequence[str]) -> dict[str, Co
     """Each variant and, after it, its variations; one that makes no difference to an algorithm is left out."""
     varied = {}
     for label, config in variants.items():
-        varied[label] = config
+        varied[label], unchanged = config, key_of(config)
         for entry in vary:
             for point in _points(entry.split(), "--vary"):
                 changed = with_changes(config, point)
-                if key_of(changed) != key_of(config):
+                if key_of(changed) != unchanged:
                     varied[f"{label}, {', '.join(point)}"] = changed
     return varied
 

@@ -81,7 +81,7 @@ class Runner:
                         failed = failed or self._why(running.trial)
                 if not failed:
                     at_work += self._start(todo, self.jobs - len(at_work))
-                self.bar.show(self._rounds_of(mine))
+                self.bar.show(lambda: self._rounds_of(mine))
                 time.sleep(_LOOK)
         finally:
             self.bar.close()
