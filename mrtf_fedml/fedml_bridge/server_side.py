@@ -140,9 +140,9 @@ class AlgorithmAggregator(ServerAggregator):
     def on_after_aggregation(self, aggregated_model_or_grad: OrderedDict[str, Tensor]) -> OrderedDict[str, Tensor]:
         """FedML's noise and defence, then the algorithm's rule; returns what the next clients receive."""
         started = time.perf_counter()
-        bytes_down = sum(
-            size_in_bytes(self.state.weights) + size_in_bytes(self.extra_for(client)) for client in self._clients
-        )
+        # What goes beside theta_t has the same size for all, so it is made once more for one of them alone.
+        extra = size_in_bytes(self.extra_for(self._clients[0])) if self._clients else 0
+        bytes_down = (size_in_bytes(self.state.weights) + extra) * len(self._clients)
         if self._updates:
             aggregated = super().on_after_aggregation(aggregated_model_or_grad)
             self.state, report = self.algorithm.finish_round(self.state, self._updates, aggregated, self.bench)
