@@ -14,7 +14,12 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
-from mrtf_fedml.fedml_bridge.mpi.transport import Channel, Parcel, quiet_barrier, wait_until
+from mrtf_fedml.fedml_bridge.mpi.transport import (
+    Channel,
+    Parcel,
+    quiet_barrier,
+    wait_until,
+)
 
 #: Name, number of entries, floats an entry: a LeNet, a ResNet-18, and one as large as a small transformer.
 SIZES = (("0.25 MB in 10 entries", 10, 6_170), ("45 MB in 122 entries", 122, 92_000), ("400 MB in 200", 200, 500_000))

@@ -24,7 +24,7 @@ fi
 read -r backend silos host port < <(
   python - "$config" "$@" <<'PYTHON'
 import csv, sys
-from mrtf_fedml.configuration import read_config, with_changes
+from mrtf_fedml.settings.yaml_file import read_config, with_changes
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import RunSettings
 

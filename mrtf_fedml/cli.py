@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from .errors import RunStopped, UserError
-from .fedml_bridge.mpi.start import started_rank
+from .process.start import started_rank
 from .version import __version__
 
 INTERRUPTED = 130

@@ -14,19 +14,24 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mrtf_fedml"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-#: Beside the standard library: what each room may import. Leaves of the package come first.
-LEAVES = {"errors", "settings", "randomness", "version", "named_object"}
+#: What each room may import of the others. Leaves of the package come first.
+LEAVES = {"errors", "settings", "randomness", "version"}
 ROOMS = {
+    "settings": {"errors"},
+    "process": {"errors"},
     "refinery": {"settings"},
     "models": LEAVES,
     "data": LEAVES,
     "algorithms": LEAVES | {"refinery", "models"},
-    "fedml_bridge": LEAVES
-    | {"refinery", "models", "algorithms", "data", "run_store", "recorder", "report", "progress"}
-    | {"configuration", "sampling"},
-    "experiments": LEAVES
-    | {"baseline_settings", "refinery_settings", "algorithms", "configuration", "run_store", "report"},
+    "privacy": LEAVES | {"algorithms"},
+    "runs": LEAVES | {"algorithms", "models", "data", "privacy"},
+    "report": LEAVES | {"data", "runs"},
+    "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "runs", "process", "report"},
+    "experiments": LEAVES | {"algorithms", "runs", "report"},
+    "commands": LEAVES | {"algorithms", "data", "runs", "process", "report", "experiments", "fedml_bridge"},
 }
+#: What stands at the top of the package, beside the rooms.
+HALL = {"__init__.py", "cli.py", "errors.py", "randomness.py", "version.py"}
 
 
 def imports(file: Path) -> set[str]:
@@ -41,6 +46,12 @@ def imports(file: Path) -> set[str]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             names |= {f"{module}.{alias.name}" for alias in node.names}
     return names
+
+
+def test_every_room_is_guarded_and_the_hall_is_empty() -> None:
+    rooms = {folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()}
+    assert rooms == set(ROOMS)
+    assert {file.name for file in PACKAGE.glob("*.py")} == HALL
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -74,7 +85,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_mathematics_and_data_load_without_fedml() -> None:
     code = (
-        "import sys, mrtf_fedml.refinery, mrtf_fedml.algorithms, mrtf_fedml.data, mrtf_fedml.run_store;"
+        "import sys, mrtf_fedml.refinery, mrtf_fedml.algorithms, mrtf_fedml.data, mrtf_fedml.runs.store;"
         "print('fedml' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,8 +14,15 @@ from torch import nn
 
 from ..models.weights import average
 from ..settings import RunSettings
+from .contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+    Weights,
+    mean_loss,
+)
 from .local_training import LocalTerm, train_locally
-from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights, mean_loss
 
 
 class FedAvg:

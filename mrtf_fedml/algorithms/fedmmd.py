@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from ..models import FeatureTap
 from ..models.weights import load
+from .contract import Weights
 from .fedavg import FedAvg
 from .local_training import LocalTerm
-from .round import Weights
 
 #: The bandwidths, as multiples of the mean squared distance.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)

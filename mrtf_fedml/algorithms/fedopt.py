@@ -13,8 +13,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+    Weights,
+)
 from .fedavg import FedAvg
-from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights
 
 _FIRST, _SECOND = "first/", "second/"
 _ADAPTIVE_LR = 0.01

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from .contract import Weights
 from .fedavg import FedAvg
 from .local_training import LocalTerm
-from .round import Weights
 
 
 class FedProx(FedAvg):

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..models.weights import load, snapshot
 from ..randomness import forked, torch_generator
 from ..settings import TrainSettings
-from .round import Weights
+from .contract import Weights
 
 
 class LocalTerm:

@@ -16,8 +16,15 @@ from ..randomness import forked, torch_generator
 from ..refinery import refine
 from ..refinery.rectify import relative_loss
 from ..settings import MrTFSettings, RunSettings
+from .contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+    Weights,
+    mean_loss,
+)
 from .fedavg import FedAvg
-from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights, mean_loss
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,15 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..settings import RunSettings, TrainSettings
+from .contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+    Weights,
+)
 from .fedavg import FedAvg
 from .local_training import LocalTerm, gradient_at, train_locally
-from .round import ClientUpdate, RoundReport, ServerBench, ServerState, Weights
 
 _SERVER = "server"
 

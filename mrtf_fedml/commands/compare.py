@@ -7,14 +7,19 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
 from ..experiments.bar import ComparisonBar
 from ..experiments.plan import ABLATION, Trial, planned
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
-from ..run_store import RunStore
+from ..runs.store import RunStore
 from ..settings import RunSettings
+from ..settings.yaml_file import (
+    Config,
+    read_config,
+    warn_of_near_misses,
+    with_changes,
+)
 
 #: What is compared where nothing else is asked for.
 ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")

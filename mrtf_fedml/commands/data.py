@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..configuration import read_config, warn_of_near_misses, with_changes
 from ..data import load
-from ..data.bubbles import draw_bubbles
 from ..data.statistics import OBSERVED, Statistics, statistics_of
+from ..report.bubbles import draw_bubbles
 from ..settings import DataSettings, RunSettings
+from ..settings.yaml_file import read_config, warn_of_near_misses, with_changes
 
 
 def describe(config_file: str, changes: list[str], plot: str | None) -> str:

@@ -9,13 +9,23 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..configuration import Config, read_config, warn_of_near_misses, with_changes
 from ..errors import UserError
-from ..fedml_bridge.mpi.failure import one_for_all
-from ..fedml_bridge.mpi.logs import hold_log
-from ..fedml_bridge.mpi.start import agreement, check_start, started_rank, started_ranks
-from ..run_store import RunStore
+from ..process.failure import one_for_all
+from ..process.logs import hold_log
+from ..process.start import (
+    agreement,
+    check_start,
+    started_rank,
+    started_ranks,
+)
+from ..runs.store import RunStore
 from ..settings import RunSettings
+from ..settings.yaml_file import (
+    Config,
+    read_config,
+    warn_of_near_misses,
+    with_changes,
+)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,10 +6,21 @@ sealed.
 """
 
 from .examiner import Examiner
-from .partition import by_dirichlet, by_label, by_user, iid, partition
+from .partition import (
+    by_dirichlet,
+    by_label,
+    by_user,
+    iid,
+    partition,
+)
 from .party import SiloDataset, load_for
 from .shards import TensorShard, UnlabelledSet
-from .sources import SOURCES, Source, Users, load_source
+from .sources import (
+    SOURCES,
+    Source,
+    Users,
+    load_source,
+)
 from .tensors import to_tensor
 from .transductive import TransductiveDataset, from_fedml, load
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import UserError
-from ..named_object import named_object
 from ..settings import RunSettings
+from ..settings.named_object import named_object
 
 
 def call_loader(name: str, settings: RunSettings) -> Any:

@@ -8,8 +8,8 @@ from html import escape
 
 import yaml
 
-from ..configuration import Config
 from ..report.style import STYLE
+from ..settings.yaml_file import Config
 from ..version import __version__
 from .tables import Cells
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms import algorithm_named
-from ..baseline_settings import BaselineSettings
-from ..configuration import Config, with_changes
 from ..errors import UserError
-from ..refinery_settings import PRESETS, MrTFSettings
 from ..settings import RunSettings
+from ..settings.baselines import BaselineSettings
+from ..settings.mrtf import PRESETS, MrTFSettings
+from ..settings.yaml_file import Config, with_changes
 from ..version import __version__
 
 #: The modules of the paper, one after another, by settings of MrTF alone, from the paper's words.

@@ -18,7 +18,7 @@ from typing import IO
 import yaml
 
 from ..errors import UserError
-from ..run_store import RunStore
+from ..runs.store import RunStore
 from ..settings import RunSettings
 from .bar import ComparisonBar
 from .plan import Trial

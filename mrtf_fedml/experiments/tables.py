@@ -6,7 +6,12 @@ import csv
 import io
 from collections.abc import Sequence
 
-from .scores import WINDOW, Row, Spread, windows_below
+from .scores import (
+    WINDOW,
+    Row,
+    Spread,
+    windows_below,
+)
 
 Cells = list[list[str]]
 

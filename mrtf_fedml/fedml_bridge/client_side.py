@@ -12,11 +12,17 @@ from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
 from ..algorithms import FedAvg
-from ..algorithms.privacy import noise_generator, protected
-from ..algorithms.round import ClientUpdate
+from ..algorithms.contract import ClientUpdate
 from ..models.weights import load, snapshot
+from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
-from .messages import Message, extra_of, weights_of, with_extra, with_loss
+from .messages import (
+    Message,
+    extra_of,
+    weights_of,
+    with_extra,
+    with_loss,
+)
 
 
 class AlgorithmTrainer(ClientTrainer):

@@ -9,13 +9,19 @@ import yaml
 from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
-from ..configuration import Config
 from ..data import SiloDataset, TransductiveDataset
 from ..models.text_shape import vocabulary_of
+from ..process.start import (
+    Place,
+    agreement,
+    place_in,
+    world,
+)
+from ..process.threads import divided_threads, set_threads
 from ..settings import RunSettings
+from ..settings.yaml_file import Config
 from .arguments import arguments_from
-from .devices import device_of_run, divided_threads, set_threads
-from .mpi.start import Place, agreement, place_in, world
+from .devices import device_of_run
 from .offline import initialise
 from .registry import OUR_WORDS, register
 from .zoo import build_model

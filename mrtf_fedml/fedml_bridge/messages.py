@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..algorithms.round import ClientUpdate
+from ..algorithms.contract import ClientUpdate
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"

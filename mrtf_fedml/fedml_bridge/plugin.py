@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ..algorithms import FedAvg, FedDF, FedMMD, FedOpt, FedProx, MrTF, Scaffold
+from ..algorithms import (
+    FedAvg,
+    FedDF,
+    FedMMD,
+    FedOpt,
+    FedProx,
+    MrTF,
+    Scaffold,
+)
 from .client_side import AlgorithmTrainer
 from .server_side import AlgorithmAggregator
 

@@ -13,12 +13,12 @@ from fedml.runner import FedMLRunner
 
 from ..algorithms import OUR_PREFIX, algorithm_named
 from ..errors import UserError
+from ..process.start import check_start, started_ranks
 from .arguments import settings_of
 from .client_side import AlgorithmTrainer
 from .compatibility import check_clients, check_version, refuse_what_cannot_combine
 from .cross_silo.parties import is_silo, server_of, silo_of
 from .mpi.simulation import MPISimulation
-from .mpi.start import check_start, started_ranks
 from .offline import go_online, stay_offline
 from .plugin import PAIRS
 from .server_side import AlgorithmAggregator

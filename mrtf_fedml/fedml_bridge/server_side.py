@@ -22,15 +22,32 @@ from fedml.core.security.fedml_defender import FedMLDefender
 from torch import Tensor, nn
 
 from ..algorithms import FedAvg
-from ..algorithms.round import ClientUpdate, RoundReport, ServerBench, ServerState, mean_loss
+from ..algorithms.contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+    mean_loss,
+)
 from ..errors import UserError
 from ..models import FeatureTap
 from ..models.fitness import check_fit
 from ..models.positions import positions_of
-from ..models.weights import clone, is_finite, load, size_in_bytes, snapshot
-from ..recorder import Recorder
+from ..models.weights import (
+    clone,
+    is_finite,
+    load,
+    size_in_bytes,
+    snapshot,
+)
+from ..runs.recorder import Recorder
 from .arguments import AsFedAvg, settings_of
-from .messages import Message, read_message, weights_of, with_extra
+from .messages import (
+    Message,
+    read_message,
+    weights_of,
+    with_extra,
+)
 
 _log = logging.getLogger(__name__)
 

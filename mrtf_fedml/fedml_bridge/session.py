@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
+from ..algorithms.sampling import chosen_clients
 from ..data import Examiner, TransductiveDataset, from_fedml
 from ..errors import UserError
 from ..models.positions import ids_of_rows
-from ..progress import Progress
-from ..recorder import Recorder
 from ..report import write_report
-from ..run_store import RunStore
-from ..sampling import chosen_clients
+from ..runs.progress import Progress
+from ..runs.recorder import Recorder
+from ..runs.store import RunStore
 from .arguments import resolved_config
 from .messages import Message
 from .server_side import AlgorithmAggregator

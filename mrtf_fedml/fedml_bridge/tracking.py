@@ -6,7 +6,7 @@ from typing import Any
 
 from fedml import mlops
 
-from ..recorder import Watcher
+from ..runs.recorder import Watcher
 from .offline import wants_platform
 
 

@@ -7,15 +7,15 @@ samples. `weights` is the arithmetic on state dicts.
 
 from . import weights
 from .catalogue import MODELS, Builder, create_model
-from .charlstm import CharLSTM
-from .convnet import ConvNet
 from .feature_tap import FeatureTap
-from .fecnn import FeCNN
 from .inference import predict_logits, predict_logits_and_features
-from .lenet import LeNet
-from .mlp import MLPNet
-from .resnet import ResNet
-from .vgg8 import VGG8
+from .nets.charlstm import CharLSTM
+from .nets.convnet import ConvNet
+from .nets.fecnn import FeCNN
+from .nets.lenet import LeNet
+from .nets.mlp import MLPNet
+from .nets.resnet import ResNet
+from .nets.vgg8 import VGG8
 from .weights import StateDict
 
 __all__ = [

@@ -9,13 +9,13 @@ from torch import nn
 from ..errors import UserError, nearest
 from ..randomness import forked
 from ..settings import ModelSettings
-from .charlstm import CharLSTM
-from .convnet import ConvNet
-from .fecnn import FeCNN
-from .lenet import LeNet
-from .mlp import MLPNet
-from .resnet import ResNet
-from .vgg8 import VGG8
+from .nets.charlstm import CharLSTM
+from .nets.convnet import ConvNet
+from .nets.fecnn import FeCNN
+from .nets.lenet import LeNet
+from .nets.mlp import MLPNet
+from .nets.resnet import ResNet
+from .nets.vgg8 import VGG8
 
 #: Makes a classifier from the settings, the shape of one sample and the number of classes.
 Builder = Callable[[ModelSettings, tuple[int, ...], int], nn.Module]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import UserError
-from ..named_object import named_object
+from ..settings.named_object import named_object
 
 #: What the data know, and the parameters of a constructor that ask for it.
 PARAMETERS: dict[str, tuple[str, ...]] = {

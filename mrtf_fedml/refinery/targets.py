@@ -11,7 +11,14 @@ from torch import Tensor
 
 from ..settings import MrTFSettings
 from .clusters import reassigned_probabilities
-from .rectify import class_balanced, confidence_weights, entropy, local_weight, relative_loss, self_taught
+from .rectify import (
+    class_balanced,
+    confidence_weights,
+    entropy,
+    local_weight,
+    relative_loss,
+    self_taught,
+)
 from .teachers import average_logits, average_probabilities, normalised_probabilities
 
 

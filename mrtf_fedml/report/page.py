@@ -15,7 +15,12 @@ from . import charts
 from .confusion import confusion_table
 from .facts import Answer, Examination, Facts
 from .samples import Sample, least_certain
-from .story import headline, left_out, summary_rows, tiles
+from .story import (
+    headline,
+    left_out,
+    summary_rows,
+    tiles,
+)
 from .style import STYLE
 
 _SECRET = re.compile(r"(key|token|secret|password|pwd|aki|sak)$", re.IGNORECASE)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms import FedAvg, FedOpt
-from mrtf_fedml.algorithms.round import ClientUpdate, ServerBench, ServerState
+from mrtf_fedml.algorithms.contract import ClientUpdate, ServerBench, ServerState
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.settings import RunSettings, TrainSettings
 

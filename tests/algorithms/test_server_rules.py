@@ -10,8 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms import FedAvg, FedDF, MrTF, algorithm_named
-from mrtf_fedml.algorithms.round import ClientUpdate, RoundReport, ServerBench, ServerState
+from mrtf_fedml.algorithms import (
+    FedAvg,
+    FedDF,
+    MrTF,
+    algorithm_named,
+)
+from mrtf_fedml.algorithms.contract import (
+    ClientUpdate,
+    RoundReport,
+    ServerBench,
+    ServerState,
+)
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.models.weights import mix, snapshot

@@ -10,9 +10,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 from mrtf_fedml.cli import main
-from mrtf_fedml.configuration import read_config
 from mrtf_fedml.data import SOURCES
 from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.settings.yaml_file import read_config
 from tests.conftest import small_config, write_yaml
 from tests.data.sources.formats import write_femnist, write_image
 

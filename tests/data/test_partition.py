@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.data.partition import by_dirichlet, by_label, iid, partition
+from mrtf_fedml.data.partition import (
+    by_dirichlet,
+    by_label,
+    iid,
+    partition,
+)
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import DataSettings
 

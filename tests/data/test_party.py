@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.data import SiloDataset, TransductiveDataset, load, load_for
+from mrtf_fedml.data import (
+    SiloDataset,
+    TransductiveDataset,
+    load,
+    load_for,
+)
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import RunSettings
 from tests.conftest import small_config, small_settings

@@ -11,9 +11,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from mrtf_fedml.data import from_fedml, load
-from mrtf_fedml.data.bubbles import draw_bubbles
 from mrtf_fedml.data.statistics import Statistics, statistics_of
 from mrtf_fedml.errors import UserError
+from mrtf_fedml.report.bubbles import draw_bubbles
 from mrtf_fedml.settings import RunSettings
 
 

@@ -11,9 +11,21 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from mrtf_fedml.data import TensorShard, TransductiveDataset, from_fedml, load, load_source, to_tensor
+from mrtf_fedml.data import (
+    TensorShard,
+    TransductiveDataset,
+    from_fedml,
+    load,
+    load_source,
+    to_tensor,
+)
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import CommonSettings, DataSettings, RunSettings, TrainSettings
+from mrtf_fedml.settings import (
+    CommonSettings,
+    DataSettings,
+    RunSettings,
+    TrainSettings,
+)
 
 
 def settings(seed: int = 0, clients: int = 20, **data: Any) -> RunSettings:

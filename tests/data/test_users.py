@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrtf_fedml.data import Source, TransductiveDataset, Users, load
+from mrtf_fedml.data import (
+    Source,
+    TransductiveDataset,
+    Users,
+    load,
+)
 from mrtf_fedml.data.users import with_chosen_users
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import CommonSettings, DataSettings, RunSettings, TrainSettings
+from mrtf_fedml.settings import (
+    CommonSettings,
+    DataSettings,
+    RunSettings,
+    TrainSettings,
+)
 from tests.data.sources.formats import letters, write_femnist, write_leaf
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import ABLATION, key_of, planned
-from mrtf_fedml.refinery_settings import PRESETS
 from mrtf_fedml.settings import RunSettings, TrainSettings
+from mrtf_fedml.settings.mrtf import PRESETS
 from tests.conftest import small_config
 
 

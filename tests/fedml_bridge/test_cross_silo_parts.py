@@ -17,12 +17,18 @@ from mrtf_fedml.cli import main
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.cross_silo.client import own_shard
-from mrtf_fedml.fedml_bridge.cross_silo.codec import UnreadableMessage, decode, decode_weights, encode, encode_weights
 from mrtf_fedml.fedml_bridge.cross_silo.liveness import Heartbeat, Watch
 from mrtf_fedml.fedml_bridge.cross_silo.manager import _silo_ids
-from mrtf_fedml.fedml_bridge.cross_silo.mqtt import _BROKER_KEYS, _checked
 from mrtf_fedml.fedml_bridge.cross_silo.presence import Presence
-from mrtf_fedml.fedml_bridge.cross_silo.trpc import _meeting_point
+from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import (
+    UnreadableMessage,
+    decode,
+    decode_weights,
+    encode,
+    encode_weights,
+)
+from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import _BROKER_KEYS, _checked
+from mrtf_fedml.fedml_bridge.cross_silo.transports.trpc import _meeting_point
 from mrtf_fedml.fedml_bridge.messages import LOSS, with_loss
 from tests.conftest import small_config, write_yaml
 

@@ -15,7 +15,12 @@ from fedml.core.mlops import MLOpsConfigs, MLOpsStore
 import mrtf_fedml
 from mrtf_fedml.cli import main
 from mrtf_fedml.fedml_bridge.arguments import arguments_from
-from mrtf_fedml.fedml_bridge.offline import go_online, offline, stay_offline, wants_platform
+from mrtf_fedml.fedml_bridge.offline import (
+    go_online,
+    offline,
+    stay_offline,
+    wants_platform,
+)
 from mrtf_fedml.fedml_bridge.tracking import trackers
 from tests.conftest import small_config, write_yaml
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from mrtf_fedml.algorithms.sampling import chosen_clients
 from mrtf_fedml.cli import main
-from mrtf_fedml.sampling import chosen_clients
 from tests.conftest import answer, metrics, small_config, write_yaml
 
 

@@ -3,7 +3,13 @@ import torch
 from torch import nn
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import MODELS, ConvNet, LeNet, MLPNet, create_model
+from mrtf_fedml.models import (
+    MODELS,
+    ConvNet,
+    LeNet,
+    MLPNet,
+    create_model,
+)
 from mrtf_fedml.settings import ModelSettings
 
 

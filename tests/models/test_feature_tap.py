@@ -9,7 +9,12 @@ from torch.nn.utils import parametrizations
 from torchvision import models as torchvision_models
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import ConvNet, FeatureTap, LeNet, MLPNet
+from mrtf_fedml.models import (
+    ConvNet,
+    FeatureTap,
+    LeNet,
+    MLPNet,
+)
 from mrtf_fedml.models.weights import load, snapshot
 
 

@@ -3,7 +3,12 @@ import torch
 from torch import nn
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import FeatureTap, LeNet, predict_logits, predict_logits_and_features
+from mrtf_fedml.models import (
+    FeatureTap,
+    LeNet,
+    predict_logits,
+    predict_logits_and_features,
+)
 from mrtf_fedml.models.weights import snapshot
 
 

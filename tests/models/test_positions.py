@@ -2,7 +2,13 @@ import pytest
 import torch
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models.positions import check_logits, ids_of_rows, positions_of, rows_of_features, rows_of_logits
+from mrtf_fedml.models.positions import (
+    check_logits,
+    ids_of_rows,
+    positions_of,
+    rows_of_features,
+    rows_of_logits,
+)
 
 SAMPLES, CLASSES, POSITIONS, FEATURES = 2, 4, 3, 5
 

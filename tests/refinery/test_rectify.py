@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.refinery.rectify import class_balanced, confidence_weights, entropy, local_weight, self_taught
+from mrtf_fedml.refinery.rectify import (
+    class_balanced,
+    confidence_weights,
+    entropy,
+    local_weight,
+    self_taught,
+)
 from mrtf_fedml.refinery.teachers import average_probabilities
 
 from . import oracle

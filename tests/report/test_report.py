@@ -13,7 +13,7 @@ import torch
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report import write_report
-from mrtf_fedml.run_store import RunStore
+from mrtf_fedml.runs.store import RunStore
 
 from .runs import NOT_SCORED, line, write_run
 

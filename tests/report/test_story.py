@@ -7,7 +7,12 @@ import torch
 
 from mrtf_fedml.data.examiner import Examiner
 from mrtf_fedml.report.facts import Facts, read_facts
-from mrtf_fedml.report.story import headline, left_out, summary_rows, tiles
+from mrtf_fedml.report.story import (
+    headline,
+    left_out,
+    summary_rows,
+    tiles,
+)
 
 from .runs import NOT_SCORED, line, write_run
 

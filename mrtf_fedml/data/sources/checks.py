@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from .source import Array, Labels, Source, Users
+from .source import (
+    Array,
+    Labels,
+    Source,
+    Users,
+)
 
 #: No class number may reach this: a record number taken for a class would ask for a classifier of that width.
 CLASS_LIMIT = 100_000

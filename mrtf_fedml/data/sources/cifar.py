@@ -14,7 +14,14 @@ import numpy as np
 from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
-from .reading import UNREADABLE, cache_dir, damaged, find, read_bytes, require
+from .reading import (
+    UNREADABLE,
+    cache_dir,
+    damaged,
+    find,
+    read_bytes,
+    require,
+)
 from .safe_pickle import load_pickle
 from .source import Array, Source
 

@@ -17,7 +17,12 @@ from ...errors import UserError, nearest
 from ...settings import DataSettings
 from ..listing import listed
 from .checks import checked_source
-from .source import Array, Labels, Source, Users
+from .source import (
+    Array,
+    Labels,
+    Source,
+    Users,
+)
 
 logger = logging.getLogger("mrtf_fedml")
 

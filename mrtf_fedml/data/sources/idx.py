@@ -15,7 +15,12 @@ import numpy as np
 from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
-from .reading import damaged, find, read_bytes, require
+from .reading import (
+    damaged,
+    find,
+    read_bytes,
+    require,
+)
 from .source import Array, Source
 
 UINT8 = 8

@@ -11,7 +11,14 @@ from ...errors import UserError
 from ...settings import DataSettings
 from ..listing import listed
 from .checks import checked_source
-from .pictures import SUFFIXES, Format, Pixels, common_format, image_files, read_images
+from .pictures import (
+    SUFFIXES,
+    Format,
+    Pixels,
+    common_format,
+    image_files,
+    read_images,
+)
 from .source import Labels, Source
 
 logger = logging.getLogger("mrtf_fedml")

@@ -17,7 +17,12 @@ from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
 from .reading import UNREADABLE, cache_dir, damaged
-from .source import Array, Labels, Source, Users
+from .source import (
+    Array,
+    Labels,
+    Source,
+    Users,
+)
 
 #: From a user's x and y, as JSON has them, to arrays. Raises ValueError where they do not fit.
 Convert = Callable[[list[Any], list[Any]], tuple[Array, Labels]]

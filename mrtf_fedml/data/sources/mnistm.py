@@ -18,7 +18,14 @@ from .arrays_by_name import arrays_of_part
 from .checks import checked_source
 from .idx import mnist_labels
 from .pictures import common_format, image_files, read_images
-from .reading import UNREADABLE, cache_dir, damaged, find, first_line, read_bytes
+from .reading import (
+    UNREADABLE,
+    cache_dir,
+    damaged,
+    find,
+    first_line,
+    read_bytes,
+)
 from .safe_pickle import load_pickle
 from .source import Array, Source
 

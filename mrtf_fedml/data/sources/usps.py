@@ -10,7 +10,13 @@ import numpy as np
 from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
-from .reading import UNREADABLE, damaged, find, read_bytes, require
+from .reading import (
+    UNREADABLE,
+    damaged,
+    find,
+    read_bytes,
+    require,
+)
 from .source import Array, Source
 
 FOLDERS = ("", "usps", "USPS")

@@ -15,8 +15,8 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...errors import UserError, nearest
 from ...settings import RunSettings
-from .backend import Place, SiloBackend, Unreachable
 from .protocol import READY, SERVER, new_life
+from .transports.backend import Place, SiloBackend, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -50,18 +50,18 @@ class SiloManager(FedMLCommManager):
         if self.backend == "GRPC":
             if find_spec("grpc") is None:
                 raise UserError("backend GRPC needs the package grpcio; pip install grpcio")
-            from .grpc import GrpcBackend
+            from .transports.grpc import GrpcBackend
 
             return GrpcBackend(self.args, self.place, self.silo_settings)
         if self.backend == "TRPC":
-            from .trpc import TrpcBackend
+            from .transports.trpc import TrpcBackend
 
             return TrpcBackend(self.args, self.place, self.silo_settings)
         if self.backend == "MPI":
-            from .mpi import MpiBackend
+            from .transports.mpi import MpiBackend
 
             return MpiBackend(self.args, self.place, self.silo_settings)
-        from .mqtt import MqttBackend
+        from .transports.mqtt import MqttBackend
 
         return MqttBackend(self.args, self.place, self.silo_settings, *self.get_training_mqtt_s3_config())
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import torch
 from fedml.core.distributed.communication.message import Message
 
+from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped, UserError
-from ...sampling import chosen_clients
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
-from .backend import Unreachable
 from .liveness import Heartbeat
 from .manager import SiloManager, seconds_until
 from .presence import Presence
+from .transports.backend import Unreachable
 
 _log = logging.getLogger(__name__)
 

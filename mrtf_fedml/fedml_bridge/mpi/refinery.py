@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...algorithms import MrTF
-from ...algorithms.round import ClientUpdate, ServerBench
+from ...algorithms.contract import ClientUpdate, ServerBench
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import distill

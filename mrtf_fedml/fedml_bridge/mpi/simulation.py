@@ -19,16 +19,23 @@ from ...algorithms import MrTF
 from ...data import from_fedml
 from ...errors import UserError
 from ...models.weights import clone
+from ...process.failure import one_for_all
+from ...process.logs import open_log
+from ...process.start import HOW_TO_START, agreement
+from ...process.waiting import quiet_barrier
 from ..client_seat import ClientSeat
 from ..messages import Message, weights_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
-from .failure import one_for_all
-from .logs import open_log
 from .placement import Placement
-from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
-from .start import HOW_TO_START, agreement
-from .transport import Channel, Parcel, quiet_barrier
+from .refinery import (
+    DISTIL,
+    RankCrew,
+    RefiningTrainer,
+    SharedBench,
+    without_logits,
+)
+from .transport import Channel, Parcel
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,8 @@ and read where it lies. docs/mpi.md has the measurement.
 from __future__ import annotations
 
 import pickle
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
+from ...process.waiting import wait_until
 
 #: Every entry starts at a multiple of this, as freshly allocated tensors do: no kernel then takes another path.
 ALIGNMENT = 64
@@ -27,7 +27,6 @@ ANY_RANK = -1
 _TAG = 1
 #: Two 64-bit numbers at the start of a buffer: its length, and that of the header after them.
 _PREFIX = 16
-_SHORTEST_NAP, _LONGEST_NAP = 0.00005, 0.002
 
 
 @dataclass(frozen=True)
@@ -130,20 +129,6 @@ def unpack(buffer: Tensor, sender: int = 0) -> Parcel:
     kind, facts, layout = pickle.loads(buffer[_PREFIX : _PREFIX + length].numpy().tobytes())
     body = buffer[_aligned(_PREFIX + length) :]
     return Parcel(kind, facts, OrderedDict((entry.key, _view(entry, body)) for entry in layout), sender)
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    """Ask at growing intervals, asleep between: MPI's own waiting spins, and keeps a core from whoever works."""
-    nap = _SHORTEST_NAP
-    while not happened():
-        time.sleep(nap)
-        nap = min(nap * 1.5, _LONGEST_NAP)
-
-
-def quiet_barrier(comm: Any) -> None:
-    """Wait, asleep, until every rank is here."""
-    request = comm.Ibarrier()
-    wait_until(request.Test)
 
 
 def _view(entry: Entry, body: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
-from mrtf_fedml.fedml_bridge.cross_silo.backend import Place, Unreachable
-from mrtf_fedml.fedml_bridge.cross_silo.codec import encode
-from mrtf_fedml.fedml_bridge.cross_silo.grpc import GrpcBackend
+from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import Place, Unreachable
+from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import encode
+from mrtf_fedml.fedml_bridge.cross_silo.transports.grpc import GrpcBackend
 from mrtf_fedml.settings import SiloSettings
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import Federation, free_ports, grpc_table, wait_until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mrtf_fedml.sampling import chosen_clients
+from mrtf_fedml.algorithms.sampling import chosen_clients
 from tests.backends.cross_silo.conftest import bucket_client
 from tests.backends.cross_silo.federation import PATIENCE, Federation
 from tests.conftest import write_yaml

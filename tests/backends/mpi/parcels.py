@@ -6,7 +6,8 @@ import torch
 from mpi4py import MPI
 
 from mrtf_fedml.fedml_bridge.mpi import transport
-from mrtf_fedml.fedml_bridge.mpi.transport import Channel, Parcel, quiet_barrier
+from mrtf_fedml.fedml_bridge.mpi.transport import Channel, Parcel
+from mrtf_fedml.process.waiting import quiet_barrier
 
 
 def echo(channel: Channel) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mrtf_fedml.cli import main
-from mrtf_fedml.fedml_bridge.mpi.logs import log_file
+from mrtf_fedml.process.logs import log_file
 
 from .conftest import (
     END_SECONDS,

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mrtf_fedml.cli import main
-from mrtf_fedml.fedml_bridge.mpi.logs import log_file
+from mrtf_fedml.process.logs import log_file
 
 from .conftest import configuration, launched, program
 

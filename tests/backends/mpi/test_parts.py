@@ -12,11 +12,17 @@ import yaml
 from torch import Tensor, nn
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.fedml_bridge.devices import chosen_gpu, set_threads
 from mrtf_fedml.fedml_bridge.mpi.placement import Placement
 from mrtf_fedml.fedml_bridge.mpi.refinery import batch_part
-from mrtf_fedml.fedml_bridge.mpi.start import Place, check_start
-from mrtf_fedml.fedml_bridge.mpi.transport import ALIGNMENT, Parcel, pack, unpack
+from mrtf_fedml.fedml_bridge.mpi.transport import (
+    ALIGNMENT,
+    Parcel,
+    pack,
+    unpack,
+)
+from mrtf_fedml.process.gpus import chosen_gpu
+from mrtf_fedml.process.start import Place, check_start
+from mrtf_fedml.process.threads import set_threads
 from mrtf_fedml.refinery.distill import distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
 

@@ -1,0 +1,1 @@
+"""The four ways in which messages travel between server and silos."""

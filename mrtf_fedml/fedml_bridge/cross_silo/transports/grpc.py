@@ -1,0 +1,158 @@
+"""GRPC: every party listens on a port of its own and calls the others on theirs.
+
+FedML's service and its table of addresses, with certificates where they are named, a bounded send, no limit on the
+size of a model but GRPC's own (2 GB), and messages that are read instead of unpickled.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from fedml.core.distributed.communication.constants import CommunicationConstants
+from fedml.core.distributed.communication.grpc.grpc_comm_manager import GRPCCommManager, GRPCMapping
+from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import CommRequest
+from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import (
+    add_gRPCCommManagerServicer_to_server,
+    gRPCCommManagerStub,
+)
+from fedml.core.distributed.communication.grpc.grpc_server import GRPCCOMMServicer
+from fedml.core.distributed.communication.message import Message
+from torch import Tensor
+
+from ....errors import UserError
+from ....settings import SiloSettings
+from .backend import Place, SiloBackend, Unreachable
+from .codec import decode, encode, encode_weights
+from .tls import channel_credentials, server_credentials
+
+_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    # A second process on the same port is an error, not a rival for the messages.
+    ("grpc.so_reuseport", 0),
+    # A party that comes back is found within a second, not within two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+_PING_SECONDS = 5.0
+
+
+class GrpcBackend(SiloBackend):
+    """One end of the federation over GRPC."""
+
+    def __init__(self, args: Any, place: Place, settings: SiloSettings) -> None:
+        super().__init__()
+        self.patience = place.patience
+        self.addresses = _addresses(getattr(args, "grpc_ipconfig_path", None), place.ranks)
+        self._own_id = place.own_id
+        self._credentials = channel_credentials(settings)
+        self._channels: dict[int, grpc.Channel] = {}
+        self._opening = threading.Lock()
+        self._calls: set[grpc.Future] = set()
+        own = self.addresses[place.own_id]
+        servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(place.ranks), place.rank)
+        servicer.message_q = self.arrived
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(place.ranks))), options=_OPTIONS)
+        add_gRPCCommManagerServicer_to_server(servicer, self._server)
+        self._listen(f"{own.grpc_server_ip}:{own.grpc_server_port}", settings)
+
+    def _listen(self, address: str, settings: SiloSettings) -> None:
+        credentials = server_credentials(settings)
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise UserError(
+                f"cannot listen on {address}: the port is taken or the address is not this machine's; change it in "
+                "comm_args.grpc_ipconfig_path"
+            )
+        self._server.start()
+
+    def stop_receive_message(self) -> None:
+        """Close the port and the channels."""
+        self._server.stop(grace=1.0).wait(timeout=5)
+        super().stop_receive_message()
+        for channel in self._channels.values():
+            channel.close()
+
+    def pack(self, weights: Mapping[str, Tensor]) -> bytes:
+        """One block of bytes for all receivers."""
+        return encode_weights(weights)
+
+    def read(self, raw: bytes) -> Message:
+        """The message behind the bytes."""
+        return decode(raw)
+
+    def send_message(self, msg: Message) -> None:
+        """Call the receiver; one that does not listen yet is called again, for `patience` seconds in all."""
+        request = self._request(msg)
+        stub = self._stub(int(msg.get_receiver_id()))
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                stub.sendMessage(request, timeout=max(0.1, deadline - time.monotonic()))
+                return
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() + 0.2 > deadline:
+                    target = self._target(int(msg.get_receiver_id()))
+                    raise Unreachable(f"{target} ({error.code().name}: {error.details()})") from error
+            time.sleep(0.2)
+
+    def ping(self, msg: Message) -> None:
+        """Call without waiting for the answer."""
+        stub = self._stub(int(msg.get_receiver_id()))
+        call = stub.sendMessage.future(self._request(msg), timeout=_PING_SECONDS)
+        # GRPC cancels a call that nobody holds.
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    def _request(self, msg: Message) -> CommRequest:
+        return CommRequest(client_id=self._own_id, message=encode(msg.get_params()))
+
+    def _stub(self, receiver: int) -> gRPCCommManagerStub:
+        with self._opening:
+            if receiver not in self._channels:
+                target = self._target(receiver)
+                if self._credentials is None:
+                    self._channels[receiver] = grpc.insecure_channel(target, options=_OPTIONS)
+                else:
+                    self._channels[receiver] = grpc.secure_channel(target, self._credentials, options=_OPTIONS)
+            return gRPCCommManagerStub(self._channels[receiver])
+
+    def _target(self, receiver: int) -> str:
+        place = self.addresses[receiver]
+        return f"{place.ingress_ip or place.grpc_server_ip}:{place.grpc_server_port}"
+
+
+def _addresses(file: str | None, ranks: Mapping[int, int]) -> dict[int, GRPCMapping]:
+    """FedML's table `eid,rank,grpc_server_ip,grpc_server_port[,ingress_ip]`; without one, all are on this machine."""
+    if not file:
+        base = CommunicationConstants.GRPC_BASE_PORT
+        return {party: GRPCMapping(party, rank, "127.0.0.1", base + rank, None) for party, rank in ranks.items()}
+    if not Path(file).is_file():
+        raise UserError(f"comm_args.grpc_ipconfig_path: there is no file {file!r}; write it or correct the path")
+    # FedML's reader of the table, without the open port that its constructor makes.
+    table = GRPCCommManager.__new__(GRPCCommManager)
+    table.grpc_ipconfig_path, table.grpc_mappings = file, {}
+    try:
+        table._init_grpc_mappings()
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{file!r}: the first line must be eid,rank,grpc_server_ip,grpc_server_port and each party has one line "
+            f"({error}); correct it"
+        ) from None
+    for party in ranks:
+        if party not in table.grpc_mappings:
+            raise UserError(f"{file!r} has no line for eid {party}; give the server (0) and every silo one")
+    return table.grpc_mappings

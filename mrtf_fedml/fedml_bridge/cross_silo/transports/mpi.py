@@ -1,0 +1,46 @@
+"""MPI: all parties are ranks of one `mpirun`, which starts them and, if one dies, ends them all."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+from fedml.core.distributed.communication.message import Message
+from fedml.core.distributed.communication.mpi.mpi_receive_thread import MPIReceiveThread
+
+from ....errors import UserError
+from ....settings import SiloSettings
+from .backend import Place, SiloBackend
+
+
+class MpiBackend(SiloBackend):
+    """One end of the federation over MPI."""
+
+    takes_back: ClassVar[bool] = False
+
+    def __init__(self, args: Any, place: Place, settings: SiloSettings) -> None:
+        super().__init__()
+        self._comm = args.comm
+        if self._comm is None or self._comm.Get_size() != place.silos + 1:
+            started = 1 if self._comm is None else self._comm.Get_size()
+            raise UserError(
+                f"backend MPI has {started} processes for the server and {place.silos} silos; start it with "
+                f"mpirun -n {place.silos + 1}"
+            )
+        self._ranks = place.ranks
+        # Rounds and pings are sent from two threads.
+        self._sending = threading.Lock()
+        self._receiving = MPIReceiveThread(self._comm, place.rank, place.silos + 1, "MPI receive", self.arrived)
+        self._receiving.daemon = True
+        self._receiving.start()
+
+    def send_message(self, msg: Message) -> None:
+        """Hand the message to MPI, which knows no dead receiver: mpirun ends the run if there is one."""
+        with self._sending:
+            self._comm.send(msg, dest=self._ranks[int(msg.get_receiver_id())])
+
+    def stop_receive_message(self) -> None:
+        """Leave MPI alone; it is finalised when the process ends."""
+        self._receiving.stop()
+        self._receiving.join(timeout=5)
+        super().stop_receive_message()

@@ -1,0 +1,154 @@
+"""A run's folder: what is written, when, and how a run resumes.
+
+Every file but the log of metrics is written beside its place and then moved into it, so that a reader, or a run
+that is killed at any moment, finds the old file or the new one and never half of one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from ..algorithms.contract import ServerState, Weights
+from ..errors import UserError
+
+_STATE = Path("state") / "server.safetensors"
+
+
+class RunStore:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path | None, name: str) -> RunStore:
+        """A new folder at `path`, or at `runs/<name>-<time>`; one that holds a run already is refused."""
+        if path is None:
+            stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            path, attempt = stem, 1
+            while path.exists():
+                attempt += 1
+                path = stem.with_name(f"{stem.name}-{attempt}")
+        store = cls(path)
+        if (store.path / "config.yaml").exists():
+            raise UserError(
+                f"run_dir {str(path)!r} already holds a run; go on with it by `mrtf run --resume {path}` or name "
+                "another folder"
+            )
+        try:
+            (store.path / "state").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run_dir {str(path)!r} cannot be made ({error.strerror}); name another") from None
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunStore:
+        """The folder of a run that exists."""
+        store = cls(path)
+        if not (store.path / "config.yaml").is_file():
+            raise UserError(f"{str(path)!r} is not the folder of a run: it has no config.yaml")
+        return store
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """The resolved configuration."""
+        self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return yaml.safe_load((self.path / "config.yaml").read_text())
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl, a round."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a last line that a kill has cut short is left out."""
+        file = self.path / "metrics.jsonl"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def save_state(self, state: ServerState) -> None:
+        """All that the next round needs."""
+        tensors = {f"weights/{key}": value for key, value in state.weights.items()}
+        if state.answer is not state.weights:
+            tensors |= {f"answer/{key}": value for key, value in state.answer.items()}
+        if state.targets is not None:
+            tensors["targets"] = state.targets
+        tensors |= {f"memory/{key}": value for key, value in state.memory.items()}
+        self._replace(_STATE, save(_plain(tensors), metadata={"round": str(state.round)}))
+
+    def load_state(self) -> ServerState | None:
+        """The state after the last finished round, with the metrics cut to the same; None before the first."""
+        file = self.path / _STATE
+        if not file.exists():
+            return None
+        with safe_open(file, framework="pt") as opened:
+            round_index = int(opened.metadata()["round"])
+        tensors = load_file(file)
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "answer": {}, "memory": {}}
+        for key, value in tensors.items():
+            part, _, name = key.partition("/")
+            if part in parts:
+                parts[part][name] = value
+        lines = [line for line in self.read_metrics() if line["round"] < round_index]
+        self._replace("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+        answer = parts["answer"] or parts["weights"]
+        return ServerState(round_index, parts["weights"], answer, tensors.get("targets"), parts["memory"])
+
+    def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
+        """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""
+        probabilities = torch.softmax(logits.detach().cpu().float(), dim=1)
+        confidences, labels = probabilities.max(dim=1)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["index", "id", "label", "class_name", "confidence"])
+        rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
+        writer.writerows(
+            (index, name, label, class_names[label], f"{confidence:.6f}")
+            for index, (name, label, confidence) in enumerate(rows)
+        )
+        self._replace("predictions.csv", text.getvalue().encode())
+        array = io.BytesIO()
+        np.save(array, probabilities.numpy())
+        self._replace("probabilities.npy", array.getvalue())
+
+    def write_model(self, weights: Weights) -> None:
+        """model.safetensors: the weights alone; no time, path or score."""
+        self._replace("model.safetensors", save(_plain(weights)))
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """A JSON file of the folder, such as summary.json."""
+        self._replace(name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def write_text(self, name: str, content: str) -> None:
+        """A text file of the folder, such as report.html."""
+        self._replace(name, content.encode())
+
+    def _replace(self, name: str | Path, content: bytes) -> None:
+        place = self.path / name
+        beside = place.with_name(f".{place.name}.part")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(place)
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files."""
+    return {key: tensors[key].detach().cpu().contiguous() for key in sorted(tensors)}

@@ -1,0 +1,27 @@
+"""A run across silos: how long to wait, how few are enough, whose samples, and whom to trust."""
+
+from __future__ import annotations
+
+from pydantic.dataclasses import dataclass
+
+from .kinds import VALIDATED, Count, Positive
+
+
+@dataclass(frozen=True, config=VALIDATED)
+class SiloSettings:
+    """`comm_args` of a run across silos."""
+
+    #: Seconds that a chosen silo has for its round, training included; and after which a silo that hears nothing of
+    #: the server ends. Take it well above what the slowest silo needs for a round.
+    silo_timeout: Positive = 600.0
+    #: Seconds that the server waits for its silos at the start, and a silo for its server.
+    start_timeout: Positive = 600.0
+    #: With fewer answers than this a round is not finished: the run stops and can be resumed.
+    min_silos: Count = 1
+    #: A file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the party's rank.
+    own_data_file: str | None = None
+    #: GRPC: this party's certificate and its key, and the authority that signed everybody's (PEM files). All three,
+    #: or none: then the channel is open to whoever reaches the port.
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_authority: str | None = None

@@ -1,0 +1,32 @@
+"""The kinds of value that settings take, and how they are checked; shared by the files that define them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from ..errors import UserError
+
+VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True)
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Steps = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+
+_Part = TypeVar("_Part")
+
+
+def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Part:
+    """Settings of a section, or one sentence that names the key and the remedy."""
+    try:
+        return part(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(step) for step in first["loc"])
+        remedy = first["msg"].replace("Input should be", "it should be")
+        raise UserError(f"{section}.{key} is {first['input']!r}; {remedy}") from None

@@ -1,0 +1,98 @@
+"""`mrtf_args`: the switches of the refinery, and the presets that set several of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
+
+from ..errors import UserError, nearest
+from .kinds import (
+    VALIDATED,
+    Count,
+    Positive,
+    PositiveShare,
+    Share,
+    Steps,
+    validated,
+)
+
+#: What each preset changes in the defaults. `paper` is the defaults; docs/evidence.md says what `tuned` rests on.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "tuned": {
+        "class_balance": 0.5,
+        "cluster_refinery": False,
+        "feedback": "adaptive",
+        "target_smoothing": 0.75,
+        "target_sharpness": 3.0,
+    },
+}
+
+
+@dataclass(frozen=True, config=VALIDATED)
+class MrTFSettings:
+    """The switches of the refinery (`mrtf_args`). The defaults are the paper's words."""
+
+    #: The preset these settings were resolved from; explicit keys override it.
+    preset: Literal["paper", "tuned"] = "paper"
+    #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
+    teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
+    #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
+    temperature: Positive = 4.0
+    #: Weigh each local model on each sample by its confidence (Eq. 10). Off: all count the same.
+    entropy_weights: bool = True
+    #: Let the round's initial and aggregated models teach too (Eq. 10). Off: u_t is 1.
+    self_teaching: bool = True
+    #: How far the ensemble's classes are brought to equal mass: 0 not at all, 1 wholly. Few clients hold few classes.
+    class_balance: Share = 0.0
+    #: Re-assign the targets by feature prototypes (Eq. 11-12).
+    cluster_refinery: bool = True
+    #: Clustering starts at this round index: earlier features are not yet discriminative.
+    cluster_warmup: Steps = 5
+    #: tau of Eq. 12. Cosine distances lie in [0, 2], so 4 is a soft target.
+    cluster_temperature: Positive = 4.0
+    #: How often Eq. 11-12 are iterated. The paper takes one step.
+    cluster_steps: Count = 1
+    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
+    #: a mix whose refined share falls with the local loss (`adaptive`).
+    feedback: Literal["always", "never", "adaptive"] = "always"
+    #: How much of the last round's targets is kept, at most. 0 keeps nothing.
+    target_smoothing: Share = 0.0
+    #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
+    #: 1 leaves them as they are.
+    target_sharpness: Annotated[float, Field(ge=1)] = 1.0
+    #: Distillation steps a round. 0 leaves the aggregated model as it is: parameter averaging (PA).
+    refine_steps: Steps = 500
+    refine_lr: Positive = 3e-4
+    #: What the refining rate is multiplied by after each round. 1 keeps it.
+    refine_lr_decay: PositiveShare = 1.0
+    refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    #: Who refines; `ranks` of an MPI simulation then all hold the server's inputs, as no real deployment's may.
+    refine_on: Literal["server", "ranks"] = "server"
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any] | MrTFSettings | None) -> MrTFSettings:
+        """Settings from the YAML's `mrtf_args`: the preset first, explicit keys over it.
+
+        >>> MrTFSettings.from_mapping({"preset": "tuned", "class_balance": 0}).class_balance
+        0.0
+        """
+        if isinstance(mapping, MrTFSettings):
+            return mapping
+        given = dict(mapping or {})
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in given:
+            if key not in known:
+                raise UserError(f"mrtf_args has no key {key!r}; {nearest(str(key), known)}")
+        return validated(cls, "mrtf_args", given)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_under_explicit_keys(cls, given: ArgsKwargs) -> ArgsKwargs:
+        explicit = given.kwargs or {}
+        return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})

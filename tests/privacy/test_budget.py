@@ -1,0 +1,58 @@
+"""The budget: composition by the Gaussian mechanism's own formula, and the two views of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mrtf_fedml.privacy.budget import PrivacyBudget
+from tests.conftest import small_settings
+
+
+def budget(**changes: Any) -> PrivacyBudget:
+    return PrivacyBudget(small_settings(**changes))
+
+
+def gaussian_epsilon(multiplier: float, steps: int, delta: float) -> float:
+    """RDP of the Gaussian mechanism is alpha / (2 z^2) a step; then Canonne, Kamath and Steinke's conversion."""
+    orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+    return min(
+        steps * a / (2 * multiplier**2) + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1)
+        for a in orders
+    )
+
+
+def test_the_servers_view_composes_the_busiest_clients_rounds() -> None:
+    rounds = [[0, 1], [1, 2], [1, 3], [0, 2]]
+    spent = budget(clip=0.5, sigma=1.0).spent(rounds)
+    assert spent["epsilon_server"] == pytest.approx(gaussian_epsilon(2.0, 3, 1e-5), rel=1e-6)
+    release = spent["epsilon_release"]
+    assert isinstance(release, float)
+    assert 0 < release < gaussian_epsilon(2.0, 4, 1e-5), "sampling amplifies"
+
+
+def test_the_budget_grows_with_rounds_and_shrinks_with_noise() -> None:
+    def epsilon(sigma: float, rounds: int) -> float:
+        return float(budget(clip=1.0, sigma=sigma).spent([[0]] * rounds)["epsilon_server"])  # type: ignore[arg-type]
+
+    assert epsilon(1.0, 0) == 0.0
+    assert epsilon(1.0, 1) < epsilon(1.0, 5)
+    assert epsilon(2.0, 5) < epsilon(1.0, 5)
+
+
+@pytest.mark.parametrize(("changes", "missing"), [({"sigma": 0.1}, "dp_args.clip"), ({"clip": 1.0}, "dp_args.sigma")])
+def test_half_of_a_guarantee_is_none_and_said_aloud(
+    changes: dict[str, float], missing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    half = budget(**changes)
+    assert missing in caplog.text
+    assert set(half.spent([[0]]).values()) == {"none"}
+    assert half.summary(half.spent([]))["epsilon_server"] == "none"
+
+
+def test_without_privacy_nothing_is_told() -> None:
+    plain = budget()
+    assert set(plain.spent([[0]]).values()) == {None}
+    assert plain.summary({}) == {}

@@ -1,0 +1,97 @@
+"""A run's folder: whole files or none, and a state that comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mrtf_fedml.algorithms.contract import ServerState
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.runs.store import RunStore
+
+
+def store(tmp_path: Path) -> RunStore:
+    made = RunStore.create(tmp_path / "run", "unused")
+    made.write_config({"train_args": {"epochs": 1}})
+    return made
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    weights = {"w": torch.randn(3, 2), "count": torch.tensor(7)}
+    answer = {"w": torch.randn(3, 2), "count": torch.tensor(8)}
+    run.save_state(ServerState(4, weights, answer, torch.rand(5, 3)))
+    back = run.load_state()
+    assert back is not None
+    assert back.round == 4
+    assert torch.equal(back.weights["w"], weights["w"])
+    assert back.answer["count"].item() == 8
+    assert back.targets is not None
+    assert back.targets.shape == (5, 3)
+
+
+def test_weights_that_are_also_the_answer_are_written_once(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    weights = {"w": torch.randn(100, 100)}
+    run.save_state(ServerState(1, weights, weights))
+    assert (run.path / "state" / "server.safetensors").stat().st_size < 45_000
+    back = run.load_state()
+    assert back is not None
+    assert torch.equal(back.answer["w"], weights["w"])
+    assert back.targets is None
+
+
+def test_metrics_are_cut_to_the_state_on_loading(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    weights = {"w": torch.zeros(1)}
+    for index in range(3):
+        run.append_metrics({"round": index})
+        if index < 2:
+            run.save_state(ServerState(index + 1, weights, weights))
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 3, "cl')  # a kill in the middle of a line
+    run.load_state()
+    assert run.read_metrics() == [{"round": 0}, {"round": 1}]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    with pytest.raises(UserError, match="already holds a run"):
+        RunStore.create(run.path, "unused")
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        RunStore.create(tmp_path / "file" / "run", "unused")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config\.yaml"):
+        RunStore.open(tmp_path)
+
+
+def test_two_runs_in_the_same_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = {RunStore.create(None, "digits-MrTF").path for _ in range(3)}
+    assert len(paths) == 3
+
+
+def test_names_with_commas_and_quotes_survive_in_the_predictions(tmp_path: Path) -> None:
+    import csv
+
+    run = store(tmp_path)
+    run.write_predictions(torch.tensor([[9.0, 0.0], [0.0, 1.0]]), ['a,"b".png', "ü.png"], ["cat", "dog"])
+    with (run.path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ['a,"b".png', "ü.png"]
+    assert [row["class_name"] for row in rows] == ["cat", "dog"]
+    assert rows[1]["confidence"] == "0.731059"
+
+
+def test_no_part_is_left_beside_the_files(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    run.write_json("summary.json", {"a": 1})
+    assert not list(run.path.rglob("*.part"))

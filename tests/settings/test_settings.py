@@ -1,0 +1,112 @@
+"""Settings: the paper's defaults, presets under explicit keys, and a sentence for every mistake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.settings import MrTFSettings, RunSettings, section_keys
+from mrtf_fedml.settings.mrtf import PRESETS
+
+DESIGN = """
+  preset: paper
+  teacher: avg_prob
+  temperature: 4.0
+  entropy_weights: true
+  self_teaching: true
+  cluster_refinery: true
+  cluster_warmup: 5
+  cluster_temperature: 4.0
+  cluster_steps: 1
+  class_balance: 0.0
+  feedback: always
+  target_smoothing: 0.0
+  target_sharpness: 1.0
+  refine_steps: 500
+  refine_lr: 0.0003
+  refine_lr_decay: 1.0
+  refine_batch_size: 64
+"""
+
+
+def test_the_defaults_are_the_papers_words() -> None:
+    settings = MrTFSettings()
+    for key, value in yaml.safe_load(DESIGN).items():
+        assert getattr(settings, key) == value
+
+
+def test_tuned_changes_five_things_and_explicit_keys_win() -> None:
+    tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
+    assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("adaptive", 0.75, 3.0)
+    assert (tuned.class_balance, tuned.cluster_refinery) == (0.5, False)
+    unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
+    assert replace(tuned, **unchanged) == paper
+    mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "never"})
+    assert (mixed.feedback, mixed.target_smoothing) == ("never", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"mrtf_args": {"temprature": 1}}, "mrtf_args has no key 'temprature'; did you mean 'temperature'?"),
+        ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
+        ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
+        (
+            {"mrtf_args": {"refine_lr": float("nan")}},
+            "mrtf_args.refine_lr is nan; it should be a finite number",
+        ),
+        ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
+        ({"mrtf_args": {"preset": "best"}}, "it should be 'paper' or 'tuned'"),
+        ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
+        ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
+        ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),
+        ({"mrtf_args": {"refine_lr_decay": 0}}, "mrtf_args.refine_lr_decay is 0"),
+        ({"mrtf_args": {"target_smoothing": 1.01}}, "mrtf_args.target_smoothing is 1.01"),
+        ({"train_args": {"batch_size": 0}}, "train_args.batch_size is 0"),
+        ({"train_args": {"epochs": "three"}}, "train_args.epochs is 'three'"),
+        ({"train_args": {"client_num_in_total": 5, "client_num_per_round": 6}}, "there are only 5 clients"),
+        ({"data_args": {"partition_method": "by_hand"}}, "data_args.partition_method is 'by_hand'"),
+        ({"data_args": {"partition_alpha": -1}}, "data_args.partition_alpha is -1"),
+        ({"device_args": {"threads": 0}}, "device_args.threads is 0"),
+        ({"train_args": 5}, "section 'train_args' must hold keys and values"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as told:
+        RunSettings.from_config(config)
+    assert sentence in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_wrong_value_in_python_is_refused_too() -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        MrTFSettings(temperature=-2)
+
+
+def test_fedmls_sections_may_hold_keys_that_we_do_not_know() -> None:
+    config = {
+        "train_args": {"client_id_list": "[]", "learning_rate": "1e-3"},
+        "attack_args": {"enable_attack": False},
+    }
+    assert RunSettings.from_config(config).train.learning_rate == 0.001
+
+
+def test_fedmls_words_for_splits() -> None:
+    def method(word: str) -> str:
+        return RunSettings.from_config({"data_args": {"partition_method": word}}).data.partition_method
+
+    assert (method("hetero"), method("homo")) == ("dirichlet", "iid")
+
+
+def test_resolved_settings_read_back_as_themselves() -> None:
+    settings = RunSettings.from_config({"mrtf_args": {"preset": "tuned"}, "comm_args": {"backend": "MPI"}})
+    assert RunSettings.from_config(settings.to_config()) == settings
+
+
+def test_every_key_has_one_section() -> None:
+    keys = [key for names in section_keys().values() for key in names]
+    assert len(keys) == len(set(keys))
