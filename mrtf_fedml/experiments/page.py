@@ -15,7 +15,7 @@ from .tables import Cells
 
 
 def comparison_page(
-    title: str, table: Cells, told: Sequence[str], figures: Mapping[str, bytes], command: str, config: Config
+    title: str, table: Cells, notes: Sequence[str], figures: Mapping[str, bytes], command: str, config: Config
 ) -> str:
     """The page: the table, its notes, the figures by their titles, and how it was made."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table[0])
@@ -23,7 +23,7 @@ def comparison_page(
     sections = [
         f'<p class="eyebrow">mrtf_fedml {escape(__version__)} · comparison</p>\n<h1>{escape(title)}</h1>',
         f'<div class="card"><table><tr>{head}</tr>{body}</table></div>',
-        *(f'<p class="faint">{escape(note)}</p>' for note in told),
+        *(f'<p class="faint">{escape(note)}</p>' for note in notes),
     ]
     for name, png in figures.items():
         picture = base64.b64encode(png).decode()

@@ -17,7 +17,7 @@ from ..models.weights import load, snapshot
 from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
 from .messages import (
-    Message,
+    Payload,
     extra_of,
     weights_of,
     with_extra,
@@ -33,8 +33,8 @@ class AlgorithmTrainer(ClientTrainer):
     def __init__(self, model: nn.Module, args: Any) -> None:
         super().__init__(model, AsFedAvg(args))
         self.algorithm = self.algorithm_class(settings_of(args))
-        self._given: Message = {}
-        self._start: Message = {}
+        self._given: Payload = {}
+        self._start: Payload = {}
         self._trained: ClientUpdate | None = None
         self._outgoing: ClientUpdate | None = None
 
@@ -47,7 +47,7 @@ class AlgorithmTrainer(ClientTrainer):
             message = with_extra(message, self._outgoing.variate)
         return message
 
-    def set_model_params(self, model_parameters: Message) -> None:
+    def set_model_params(self, model_parameters: Payload) -> None:
         """Start from these weights."""
         self._outgoing = None
         self._given = extra_of(model_parameters)

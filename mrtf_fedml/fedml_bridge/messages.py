@@ -19,15 +19,15 @@ LOSS = RESERVED + "loss"
 #: What an algorithm sends beside the weights, entry by entry: to a client, and the client's variate back.
 EXTRA = RESERVED + "extra."
 
-Message = Mapping[str, Tensor]
+Payload = Mapping[str, Tensor]
 
 
-def weights_of(message: Message) -> OrderedDict[str, Tensor]:
+def weights_of(message: Payload) -> OrderedDict[str, Tensor]:
     """The message's weights alone, in a dict of its own."""
     return OrderedDict((key, value) for key, value in message.items() if not key.startswith(RESERVED))
 
 
-def with_extra(weights: Message, extra: Message) -> OrderedDict[str, Tensor]:
+def with_extra(weights: Payload, extra: Payload) -> OrderedDict[str, Tensor]:
     """A message that also carries tensors which are no weights.
 
     >>> message = with_extra({"w": torch.ones(1)}, {"w": torch.zeros(1)})
@@ -37,7 +37,7 @@ def with_extra(weights: Message, extra: Message) -> OrderedDict[str, Tensor]:
     return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
 
 
-def extra_of(message: Message) -> dict[str, Tensor]:
+def extra_of(message: Payload) -> dict[str, Tensor]:
     """What `with_extra` added."""
     return {key[len(EXTRA) :]: value for key, value in message.items() if key.startswith(EXTRA)}
 
@@ -51,7 +51,7 @@ def with_loss(weights: OrderedDict[str, Tensor], loss: float) -> OrderedDict[str
     return OrderedDict([*weights.items(), (LOSS, torch.tensor(loss, dtype=torch.float64))])
 
 
-def read_message(client: int, samples: float, message: Message) -> ClientUpdate:
+def read_message(client: int, samples: float, message: Payload) -> ClientUpdate:
     """The update that a client's message stands for; the message stays as it is."""
     loss = float(message[LOSS]) if LOSS in message else None
     return ClientUpdate(client, int(samples), weights_of(message), loss, extra_of(message) or None)

@@ -43,7 +43,7 @@ from ..models.weights import (
 from ..runs.recorder import Recorder
 from .arguments import AsFedAvg, settings_of
 from .messages import (
-    Message,
+    Payload,
     read_message,
     weights_of,
     with_extra,
@@ -110,16 +110,16 @@ class AlgorithmAggregator(ServerAggregator):
         """theta_t, as clones: what the next clients receive."""
         return clone(self.state.weights)
 
-    def extra_for(self, client: int) -> Message:
+    def extra_for(self, client: int) -> Payload:
         """What this client gets beside theta_t, under reserved keys; empty but in Scaffold."""
         return with_extra({}, self.algorithm.for_client(self.state, client))
 
-    def set_model_params(self, model_parameters: Message) -> None:
+    def set_model_params(self, model_parameters: Payload) -> None:
         """FedML hands back what on_after_aggregation returned; the state has it already."""
         load(self.model, weights_of(model_parameters))
 
     def on_before_aggregation(
-        self, raw_client_model_or_grad_list: Sequence[tuple[float, Message]]
+        self, raw_client_model_or_grad_list: Sequence[tuple[float, Payload]]
     ) -> tuple[list[tuple[float, OrderedDict[str, Tensor]]], list[int]]:
         """Take the messages apart, leave out what is not finite, then FedML's attacks and defences."""
         self._seconds_local = time.perf_counter() - self._handed_out

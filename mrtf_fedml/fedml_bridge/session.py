@@ -17,14 +17,14 @@ from ..runs.progress import Progress
 from ..runs.recorder import Recorder
 from ..runs.store import RunStore
 from .arguments import resolved_config
-from .messages import Message
+from .messages import Payload
 from .server_side import AlgorithmAggregator
 from .tracking import trackers
 
 _log = logging.getLogger(__name__)
 
 #: Has the clients of a round trained, wherever that is: sample counts and messages, in the order of the clients.
-ClientsAtWork = Callable[[int, list[int]], list[tuple[int, Message]]]
+ClientsAtWork = Callable[[int, list[int]], list[tuple[int, Payload]]]
 
 
 class Session:

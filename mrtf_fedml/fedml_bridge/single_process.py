@@ -15,7 +15,7 @@ from fedml.simulation.sp.fedavg import FedAvgAPI
 from torch import nn
 
 from .client_seat import ClientSeat
-from .messages import Message
+from .messages import Payload
 from .server_side import AlgorithmAggregator
 from .session import Session
 
@@ -46,7 +46,7 @@ class SingleProcess(FedAvgAPI):
 
     train = run
 
-    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Message]]:
+    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Payload]]:
         aggregator = self.aggregator
         return [
             self.seat.train_client(client, {**aggregator.get_model_params(), **aggregator.extra_for(client)})
