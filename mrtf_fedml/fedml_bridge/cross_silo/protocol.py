@@ -41,7 +41,7 @@ def new_incarnation() -> str:
 
 
 def signature_of(weights: Mapping[str, Tensor]) -> str:
-    """A hash of the names, shapes and types of a model's weights; parties whose signatures differ cannot exchange weights."""
+    """A hash of the weights' names, shapes and types; parties whose signatures differ cannot exchange weights."""
     text = ";".join(f"{key}:{tuple(tensor.shape)}:{tensor.dtype}" for key, tensor in sorted(weights.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
