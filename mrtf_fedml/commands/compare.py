@@ -14,6 +14,7 @@ from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
 from ..runs.store import RunStore
 from ..settings import RunSettings
+from ..settings.secrets import words_without_secrets
 from ..settings.yaml_file import (
     Config,
     read_config,
@@ -52,6 +53,11 @@ def _names(words: str | None) -> list[str]:
     return names
 
 
+def _command(words: list[str]) -> str:
+    """What was typed, for the page; where a program called us, only that it was a comparison."""
+    return shlex.join(["mrtf", *words_without_secrets(words)]) if words[:1] == ["compare"] else "mrtf compare"
+
+
 def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
     from ..experiments import figures, tables
     from ..experiments.page import comparison_page
@@ -68,6 +74,6 @@ def _written(options: argparse.Namespace, config: Config, trials: list[Trial], r
         (folder / "bars.png").write_bytes(bars)
     store.write_text("table.csv", tables.as_csv(rows, options.target))
     store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(notes) + "\n")
-    command = shlex.join(["mrtf", *sys.argv[1:]]) if sys.argv[1:2] == ["compare"] else "mrtf compare"
+    command = _command(sys.argv[1:])
     store.write_text("comparison.html", comparison_page(title, table, notes, drawn, command, config))
     return "\n".join(["", tables.as_text(table), "", *notes, f"The page is {folder / 'comparison.html'}"])

@@ -9,6 +9,7 @@ from html import escape
 import yaml
 
 from ..report.style import STYLE
+from ..settings.secrets import HIDDEN, without_secrets
 from ..settings.yaml_file import Config
 from ..version import __version__
 from .tables import Cells
@@ -31,7 +32,7 @@ def comparison_page(
             f'<h2>{escape(name)}</h2>\n<div class="card">'
             f'<img alt="{escape(name)}" style="width:100%;background:#fff" src="data:image/png;base64,{picture}"></div>'
         )
-    settings = escape(yaml.safe_dump(dict(config), sort_keys=False))
+    settings = escape(yaml.safe_dump(without_secrets(config, HIDDEN), sort_keys=False))
     sections.append(f"<h2>How it was made</h2>\n<pre>{escape(command)}</pre>")
     sections.append(f"<details><summary>The configuration</summary><pre>{settings}</pre></details>")
     return (

@@ -20,6 +20,7 @@ import yaml
 from ..errors import UserError
 from ..runs.store import RunStore
 from ..settings import RunSettings
+from ..settings.secrets import without_secrets
 from .plan import Trial
 from .progress import ComparisonProgress
 
@@ -116,7 +117,8 @@ class Runner:
         if not self._can_go_on(trial):
             shutil.rmtree(run_dir, ignore_errors=True)
             file = self.folder / f"{trial.key}.yaml"
-            config = {section: dict(values) for section, values in trial.config.items()}
+            # One process needs no broker, no bucket and no account, and the file stays.
+            config = without_secrets(trial.config)
             config.setdefault("common_args", {})["run_dir"] = str(run_dir)
             threads = config.setdefault("device_args", {}).get("threads") or self._threads()
             config["device_args"]["threads"] = threads

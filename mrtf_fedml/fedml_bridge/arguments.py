@@ -12,6 +12,7 @@ import yaml
 from fedml.arguments import Arguments
 
 from ..settings import MrTFSettings, RunSettings
+from ..settings.secrets import without_secrets
 
 
 def arguments_from(config_file: Path, rank: int = 0) -> Arguments:
@@ -45,21 +46,10 @@ def settings_of(args: Any) -> RunSettings:
 def resolved_config(args: Any, settings: RunSettings) -> dict[str, dict[str, Any]]:
     """The user's sections with our keys resolved in them, for the run's folder; secrets stay out of it."""
     config = _file_of(args) or {}
-    resolved = {section: _without_secrets(values or {}) for section, values in config.items()}
+    resolved = without_secrets({section: values or {} for section, values in config.items()})
     for section, values in settings.to_config().items():
         resolved.setdefault(section, {}).update(values)
     return resolved
-
-
-_SECRETS = ("wandb_key", "mlops_api_key", "MQTT_PWD", "CN_S3_AKI", "CN_S3_SAK")
-
-
-def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_secrets(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in _SECRETS
-    }
 
 
 def _file_of(args: Any) -> dict[str, Any] | None:
