@@ -18,7 +18,13 @@ SECRETS = {
 HARMLESS = {
     "comm_args": {"tls_key": "mine.key", "MQTT_PWD": "", "MQTT_USER": "me", "BROKER_PORT": 1883},
     "device_args": {"gpu_mapping_key": "mapping_default", "using_gpu": False},
-    "data_args": {"max_tokens": 128, "tokenizer": "words", "keyword": "digit", "monkey": "ape", "images": [1, "two", None]},
+    "data_args": {
+        "max_tokens": 128,
+        "tokenizer": "words",
+        "keyword": "digit",
+        "monkey": "ape",
+        "images": [1, "two", None],
+    },
 }
 
 
