@@ -17,6 +17,7 @@ from ..process.start import check_start, started_ranks
 from .arguments import settings_of
 from .client_side import AlgorithmTrainer
 from .compatibility import check_clients, check_version, refuse_what_cannot_combine
+from .cross_silo.manager import BACKENDS as SILO_BACKENDS
 from .cross_silo.parties import is_silo, server_of, silo_of
 from .mpi.simulation import MPISimulation
 from .offline import go_online, stay_offline
@@ -107,7 +108,8 @@ def _our_runner(args: Any, device: Any, dataset: Any, model: Any, client_trainer
     check_clients(dataset, settings.train.client_num_in_total)
     backend = _BACKENDS.get((args.training_type, args.backend))
     if backend is None:
-        known = ", ".join(f"{training_type} with {name}" for training_type, name in _BACKENDS)
+        pairs = [*_BACKENDS, *(("cross_silo", name) for name in SILO_BACKENDS)]
+        known = ", ".join(f"{training_type} with {name}" for training_type, name in pairs)
         raise UserError(
             f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: {known}"
         )
