@@ -37,7 +37,7 @@ class Silo(SiloManager):
         self.train_data, self.test_data, self.samples = own_shard(dataset, self.client)
         trainer.set_id(self.client)
         trainer.model.to(device)
-        self.form = protocol.form_of(snapshot(trainer.model))
+        self.model_signature = protocol.signature_of(snapshot(trainer.model))
         self.watch = Watch(settings.silo.silo_timeout)
         self.rounds_done = 0
         self._server: str | None = None
@@ -103,9 +103,9 @@ class Silo(SiloManager):
 
     def _greet(self, message: Message) -> None:
         """A server that was started anew does not know this silo."""
-        life = protocol.life_of(message)
-        if life != self._server:
-            self._server = life
+        incarnation = protocol.incarnation_of(message)
+        if incarnation != self._server:
+            self._server = incarnation
             self.tries_to_send(self._status(protocol.ONLINE))
 
     def _take_part(self, message: Message) -> None:
@@ -115,7 +115,7 @@ class Silo(SiloManager):
         self.trainer.update_dataset(self.train_data, self.test_data, self.samples)
         trained = through_hooks(self.trainer, protocol.weights_in(message), self.device, self.args)
         weights = {key: tensor.cpu() for key, tensor in trained.items()}
-        answer = protocol.answer(self.life, self.place.own_id, round_index, self.samples, weights)
+        answer = protocol.answer(self.incarnation, self.address.own_id, round_index, self.samples, weights)
         if self.tries_to_send(answer):
             self.rounds_done += 1
         else:
@@ -137,7 +137,7 @@ class Silo(SiloManager):
         goodbye.join(timeout=_LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
-        return protocol.status(self.life, self.place.own_id, word, self.form)
+        return protocol.status(self.incarnation, self.address.own_id, word, self.model_signature)
 
 
 def own_shard(dataset: Any, client: int) -> tuple[Any, Any, int]:

@@ -41,7 +41,7 @@ class SiloServer(SiloManager):
                 "part in a round (train_args.client_num_per_round); lower it"
             )
         self.aggregator = aggregator
-        self.form = protocol.form_of(aggregator.get_model_params())
+        self.model_signature = protocol.signature_of(aggregator.get_model_params())
         super().__init__(args, settings)
         try:
             # After the port is open, so that a run that cannot start leaves no folder behind.
@@ -49,7 +49,7 @@ class SiloServer(SiloManager):
         except BaseException:
             self.close()
             raise
-        self.presence = Presence([party for party, rank in self.place.ranks.items() if rank > 0])
+        self.presence = Presence([party for party, rank in self.address.ranks.items() if rank > 0])
         self._answers: dict[int, tuple[int, Any]] = {}
         self._awaited: dict[int, Any] = {}
         self._round = -1
@@ -85,11 +85,11 @@ class SiloServer(SiloManager):
     def _gather(self) -> None:
         """Wait for the silos: for all of them, or, when the time is over, for enough."""
         seconds = self.silo_settings.start_timeout
-        _log.info("the server waits for %d silos (up to %g s)", self.place.silos, seconds)
+        _log.info("the server waits for %d silos (up to %g s)", self.address.silos, seconds)
         deadline = time.monotonic() + seconds
-        while len(self.presence.here) < self.place.silos and time.monotonic() < deadline:
+        while len(self.presence.here) < self.address.silos and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
-        missing = [index + 1 for index in range(self.place.silos) if index not in self.presence.here]
+        missing = [index + 1 for index in range(self.address.silos) if index not in self.presence.here]
         if missing:
             _log.warning("silos %s did not come within %g s; the run starts without them", missing, seconds)
         self._require_enough("came")
@@ -100,7 +100,7 @@ class SiloServer(SiloManager):
             self._drain()
             self._require_enough("are left")
             here = sorted(self.presence.here)
-            chosen = [here[place] for place in chosen_clients(round_index, len(here), train.client_num_per_round, seed)]
+            chosen = [here[index] for index in chosen_clients(round_index, len(here), train.client_num_per_round, seed)]
             self.session.run_round(round_index, chosen, self._train_silos)
 
     def _train_silos(self, round_index: int, chosen: list[int]) -> list[tuple[int, Any]]:
@@ -130,12 +130,14 @@ class SiloServer(SiloManager):
 
     def _send_round(self, client: int) -> None:
         # One thread a silo: a silo that does not answer the call must not make the others wait.
-        message = protocol.hand_out(self.life, self.presence.id_of(client), client, self._round, self._awaited[client])
-        life = self.presence.life_of(client)
+        message = protocol.hand_out(
+            self.incarnation, self.presence.id_of(client), client, self._round, self._awaited[client]
+        )
+        incarnation = self.presence.incarnation_of(client)
 
         def send() -> None:
             if not self.tries_to_send(message):
-                self.presence.lose(client, life)
+                self.presence.lose(client, incarnation)
 
         threading.Thread(target=send, name=f"round to silo {client + 1}", daemon=True).start()
 
@@ -147,7 +149,7 @@ class SiloServer(SiloManager):
             self.handle(self.next_message(seconds_until(deadline, 0.5)))
             self._awaited = {client: packed for client, packed in self._awaited.items() if client in self.presence.here}
         for client in self._awaited:
-            self.presence.lose(client, self.presence.life_of(client))
+            self.presence.lose(client, self.presence.incarnation_of(client))
         silent = [client + 1 for client in chosen if client not in self._answers]
         if silent:
             _log.warning("silos %s gave no answer in round %d and are left out of it", silent, round_index)
@@ -163,7 +165,7 @@ class SiloServer(SiloManager):
         client = self.presence.client_of(int(message.get_sender_id()))
         if client is None:
             return
-        self.presence.heard(client, protocol.life_of(message))
+        self.presence.heard(client, protocol.incarnation_of(message))
         # An answer to an earlier round comes too late; it only shows that its silo lives.
         if protocol.round_of(message) == self._round and client in self._awaited:
             self._answers[client] = (protocol.samples_of(message), protocol.weights_in(message))
@@ -173,17 +175,17 @@ class SiloServer(SiloManager):
         client = self.presence.client_of(int(message.get_sender_id()))
         if client is None:
             return
-        word, form = protocol.status_of(message)
+        word, model_signature = protocol.status_of(message)
         if word == protocol.FINISHED:
             self.presence.leave(client)
             return
-        if form != self.form:
+        if model_signature != self.model_signature:
             reason = f"the model of silo {client + 1} differs from the server's; use the same model_args and classes"
             _log.warning("silo %d is refused: %s", client + 1, reason)
-            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+            self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
             return
-        anew = self.presence.heard(client, protocol.life_of(message))
-        self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+        anew = self.presence.heard(client, protocol.incarnation_of(message))
+        self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
         if anew and client in self._awaited:
             # It was started anew in the middle of the round, and has lost what it was given.
             self._send_round(client)
@@ -196,18 +198,18 @@ class SiloServer(SiloManager):
         here, least = len(self.presence.here), self.silo_settings.min_silos
         if here < least:
             raise RunStopped(
-                f"not enough silos {what}: {here} of {self.place.silos} are there and comm_args.min_silos is {least}; "
-                f"start the others and go on with `mrtf run --resume {self.session.store.path} --role server`"
+                f"not enough silos {what}: {here} of {self.address.silos} are there and comm_args.min_silos is "
+                f"{least}; start the others and go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
 
     def _beat(self) -> None:
         for client in self.presence.expected(self.com_manager.takes_back):
-            self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+            self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
 
     def _say_goodbye(self, reason: str) -> None:
         deadline = time.monotonic() + min(_FAREWELL_SECONDS, self.silo_settings.silo_timeout)
         for client in sorted(self.presence.here):
-            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+            self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
         while self.presence.here and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
         self.com_manager.ended_well = not reason and not self.presence.here

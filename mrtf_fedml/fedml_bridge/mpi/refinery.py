@@ -20,7 +20,7 @@ from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import distill
 from ...settings import MrTFSettings
-from ..messages import RESERVED, Message, weights_of
+from ..messages import RESERVED, Payload, weights_of
 from .transport import Channel, Parcel
 
 DISTIL = "distil"
@@ -86,7 +86,7 @@ class SharedBench(ServerBench):
         channel: Channel,
         crew: RankCrew,
         args: Any,
-        told: Mapping[int, tuple[Message, Tensor]],
+        told: Mapping[int, tuple[Payload, Tensor]],
     ) -> None:
         super().__init__(bench.model, bench.inputs, bench.tap, bench.classes)
         # Past the dataclass's own fields, which are frozen.
@@ -96,7 +96,7 @@ class SharedBench(ServerBench):
     crew: RankCrew
     args: Any
     #: By client: the message it sent, and what its model predicts for the server's set.
-    told: Mapping[int, tuple[Message, Tensor]]
+    told: Mapping[int, tuple[Payload, Tensor]]
 
     def known_logits(self, updates: list[ClientUpdate]) -> Mapping[int, Tensor]:
         """What the ranks predicted, for the teachers that are still what the ranks sent.
@@ -128,7 +128,7 @@ class RefiningTrainer:
         self.crew = crew
         self.algorithm = algorithm
 
-    def with_logits(self, message: Message) -> Message:
+    def with_logits(self, message: Payload) -> Payload:
         """The client's message, and what its model predicts for the server's set."""
         return {**message, _LOGITS: self.bench.logits(weights_of(message))}
 
@@ -145,7 +145,7 @@ class RefiningTrainer:
             distill(self.bench.model, self.bench.inputs, targets, settings, generator, self.crew)
 
 
-def without_logits(tensors: Message) -> tuple[dict[str, Tensor], Tensor | None]:
+def without_logits(tensors: Payload) -> tuple[dict[str, Tensor], Tensor | None]:
     """The client's message as it is without us, and the logits where it had any."""
     message = dict(tensors)
     logits = message.pop(_LOGITS, None)

@@ -24,7 +24,7 @@ from ...process.logs import open_log
 from ...process.start import HOW_TO_START, agreement
 from ...process.waiting import quiet_barrier
 from ..client_seat import ClientSeat
-from ..messages import Message, weights_of
+from ..messages import Payload, weights_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from .placement import Placement
@@ -96,7 +96,7 @@ class _Server:
         self.session = session
         self.load: dict[int, int] = session.dataset[4]
         #: By client: its message and its model's logits, where the ranks compute them.
-        self.told: dict[int, tuple[Message, Tensor]] = {}
+        self.told: dict[int, tuple[Payload, Tensor]] = {}
         if crew is not None:
             aggregator = session.aggregator
             aggregator.bench = SharedBench(aggregator.bench, channel, crew, session.args, self.told)
@@ -105,14 +105,14 @@ class _Server:
         self.session.run(self._train_clients)
         self.channel.send(Parcel(STOP), range(1, self.channel.ranks))
 
-    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Message]]:
+    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Payload]]:
         """The clients' messages, in the order of the clients, whichever rank was done first."""
         placement = Placement(clients, self.load)
         start = self.session.aggregator.get_model_params()
         for rank in range(1, self.channel.ranks):
             self._hand_out(placement, round_index, rank, start)
         self.told.clear()
-        messages: dict[int, tuple[int, Message]] = {}
+        messages: dict[int, tuple[int, Payload]] = {}
         while len(messages) < len(clients):
             parcel = self.channel.receive()
             # The weights are with the rank since its first client of the round.
@@ -123,7 +123,7 @@ class _Server:
                 self.told[client] = (message, logits)
         return [messages[client] for client in clients]
 
-    def _hand_out(self, placement: Placement, round_index: int, rank: int, weights: Message) -> None:
+    def _hand_out(self, placement: Placement, round_index: int, rank: int, weights: Payload) -> None:
         client = placement.next_client()
         if client is not None:
             tensors = {**weights, **self.session.aggregator.extra_for(client)}
@@ -140,7 +140,7 @@ class _Trainer:
         self.refining: RefiningTrainer | None = None
 
     def run(self) -> None:
-        start: Message = {}
+        start: Payload = {}
         while (order := self.channel.receive(0)).kind != STOP:
             if order.kind == DISTIL and self.refining is not None:
                 self.refining.distil(order)
@@ -148,7 +148,7 @@ class _Trainer:
             start = weights_of(order.tensors) or start
             self._train(order.facts["round"], order.facts["client"], {**start, **order.tensors})
 
-    def _train(self, round_index: int, client: int, start: Message) -> None:
+    def _train(self, round_index: int, client: int, start: Payload) -> None:
         began = time.perf_counter()
         self.seat.args.round_idx = round_index
         samples, message = self.seat.train_client(client, clone(start))
