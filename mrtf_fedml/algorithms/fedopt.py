@@ -75,9 +75,7 @@ class FedOpt(Algorithm):
             memory.update(moments)
         return replace(after, weights=weights, answer=weights, memory=memory), report
 
-    def _momentum(
-        self, name: str, old: Tensor, mean: Tensor, memory: Mapping[str, Any]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def _momentum(self, name: str, old: Tensor, mean: Tensor, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
         own = self.own
         rate = 1.0 if own.server_lr is None else own.server_lr
         before = memory.get(_FIRST + name)
@@ -90,9 +88,7 @@ class FedOpt(Algorithm):
         first = mean - old if before is None else own.server_momentum * before + (mean - old)
         return moved, {_FIRST + name: first}
 
-    def _adaptive(
-        self, name: str, old: Tensor, mean: Tensor, memory: Mapping[str, Any]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def _adaptive(self, name: str, old: Tensor, mean: Tensor, memory: Memory) -> tuple[Tensor, dict[str, Tensor]]:
         own = self.own
         rate = _ADAPTIVE_LR if own.server_lr is None else own.server_lr
         beta1, beta2, tau = own.server_momentum, own.server_beta2, own.server_tau

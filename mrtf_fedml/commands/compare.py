@@ -15,12 +15,8 @@ from ..experiments.scores import rows_of
 from ..runs.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import words_without_secrets
-from ..settings.yaml_file import (
-    Config,
-    read_config,
-    warn_of_near_misses,
-    with_changes,
-)
+from ..settings.sections import Config
+from .configuration import configured
 
 #: What is compared where nothing else is asked for.
 ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")
@@ -32,8 +28,7 @@ def compare(options: argparse.Namespace) -> int:
         raise UserError("--ablation brings its own bars, from PA to ST+RD+CLR; leave --algorithms out")
     if options.target is not None and not 0 < options.target <= 1:
         raise UserError(f"--target is {options.target:g}; an accuracy lies between 0 and 1, such as 0.8")
-    config = with_changes(read_config(options.cf), options.set)
-    warn_of_near_misses(config)
+    config = configured(options.cf, options.set)
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem

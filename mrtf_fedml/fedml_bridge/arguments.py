@@ -24,7 +24,7 @@ class MadeArguments(Arguments):
         self.set_attr_from_config(config)
         self.yaml_config_file = ""
         self.run_id = getattr(self, "run_id", "0")
-        # The place is the command line's. FedML's agents write theirs into the file, and say by a variable that they do.
+        # The place is the command line's. FedML's agents write theirs into the file, and say so by a variable.
         self.rank, self.role = rank, "server" if rank == 0 else "client"
         if "FEDML_USING_MLOPS" in os.environ:
             self.using_mlops = os.environ["FEDML_USING_MLOPS"]

@@ -102,6 +102,6 @@ def _refuse_foreign_trainer(algorithm: Algorithm, trainer: Any) -> None:
     if trainer is None or isinstance(trainer, AlgorithmTrainer) or not algorithm.has_own_client_rule():
         return
     raise UserError(
-        f"{algorithm.name}'s clients do more than train, so {type(trainer).__name__} cannot stand in for them; leave the "
-        "trainer out, or take an algorithm whose clients only train (FedAvg, FedOpt, FedDF, MrTF)"
+        f"{algorithm.name}'s clients do more than train, so {type(trainer).__name__} cannot stand in for them; leave "
+        "the trainer out, or take an algorithm whose clients only train (FedAvg, FedOpt, FedDF, MrTF)"
     )

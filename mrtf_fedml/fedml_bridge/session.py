@@ -1,4 +1,4 @@
-"""A run about to start: the server's set is bound, the run's folder is opened, and the callbacks are called together."""
+"""A run about to start: the server's set is bound, the run's folder is opened, the callbacks are put in order."""
 
 from __future__ import annotations
 

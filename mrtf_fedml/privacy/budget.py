@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 UNBOUNDED = "none"
 
 NOT_POISSON = (
-    "epsilon_release assumes that each client takes part by its own coin; here a fixed number is drawn per round, so it "
-    "is an approximation, and epsilon_server, which needs no such assumption, is the number to rely on"
+    "epsilon_release assumes that each client takes part by its own coin; here a fixed number is drawn per round, so "
+    "it is an approximation, and epsilon_server, which needs no such assumption, is the number to rely on"
 )
 
 

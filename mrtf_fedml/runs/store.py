@@ -27,6 +27,8 @@ from ..errors import UserError
 
 _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
+#: The section of config.yaml that tells what resumes have changed; no setting is read from it.
+RESUMES = "resumes"
 #: Where the state's file tells what an algorithm keeps beside tensors.
 _NOTES = "memory"
 
@@ -71,7 +73,22 @@ class RunStore:
         self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
 
     def read_config(self) -> dict[str, Any]:
-        """The resolved configuration."""
+        """The resolved configuration, as it holds since the last resume."""
+        return {section: values for section, values in self._config_file().items() if section != RESUMES}
+
+    def read_resumes(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What resumes have changed: by the round from which it holds, each key with its value before and after."""
+        return self._config_file().get(RESUMES) or {}
+
+    def write_resumed_config(self, config: Mapping[str, Mapping[str, Any]], round_index: int) -> None:
+        """The configuration from this round on; what it changes is written down beside it."""
+        before, resumes = self.read_config(), self.read_resumes()
+        changes = _changes(before, config)
+        if changes:
+            resumes[str(round_index)] = {**resumes.get(str(round_index), {}), **changes}
+        self.write_config({**config, **({RESUMES: resumes} if resumes else {})})
+
+    def _config_file(self) -> dict[str, Any]:
         return yaml.safe_load((self.path / "config.yaml").read_text())
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
@@ -178,3 +195,14 @@ def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 "tensors, numbers, texts, and lists or dicts (with texts as keys) of these"
             )
     return kept, noted
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The keys whose values differ, as `section.key`; where a run writes is none of its settings."""
+    changes = {}
+    for section in dict.fromkeys([*before, *after]):
+        old, new = before.get(section) or {}, after.get(section) or {}
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key) and key != "run_dir":
+                changes[f"{section}.{key}"] = {"from": old.get(key), "to": new.get(key)}
+    return changes
