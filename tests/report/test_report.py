@@ -13,9 +13,9 @@ import torch
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report import write_report
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
-from .runs import NOT_SCORED, line, write_run
+from .rounds import NOT_SCORED, line, write_run
 
 VOID = {"meta", "img", "br"}
 
