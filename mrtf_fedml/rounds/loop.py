@@ -118,9 +118,7 @@ class Run:
         server = self.server
         handout = Handout(server.algorithm, server.state, choose(server.state.round))
         replies = ask(handout)
-        server.state, record = play_round(
-            server.algorithm, server.state, handout, replies, server.bench, self._filters
-        )
+        server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
         line = self._scores.line(self, record)
         for callback in self.callbacks:
             callback.on_round(self, line)

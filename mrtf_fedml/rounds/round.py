@@ -153,4 +153,3 @@ def _fault(update: ClientUpdate) -> str | None:
         return "its loss is not finite (a lower learning_rate may help)"
     broken = [name for name, value in update.extra.items() if not is_finite({name: value})]
     return f"what it sends beside its weights is not finite ({broken[0]})" if broken else None
-

@@ -122,7 +122,11 @@ class RunStore:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata()
         round_index = int(metadata["round"])
-        parts: dict[str, dict[str, Any]] = {"weights": {}, "answer": {}, "memory": json.loads(metadata.get(_NOTES, "{}"))}
+        parts: dict[str, dict[str, Any]] = {
+            "weights": {},
+            "answer": {},
+            "memory": json.loads(metadata.get(_NOTES, "{}")),
+        }
         for key, value in load_file(file).items():
             part, _, name = key.partition("/")
             parts[part][name] = value
