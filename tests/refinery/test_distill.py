@@ -80,9 +80,9 @@ def test_gradient_is_that_of_a_plain_softmax() -> None:
     np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "sizes"),
-    [
+def test_every_sample_is_shown_once_a_pass() -> None:
+    # A last batch of one joins the one before: BatchNorm cannot train on a single sample.
+    for samples, batch_size, sizes in (
         (6, 2, [2, 2, 2]),
         (7, 3, [3, 4]),
         (8, 3, [3, 3, 2]),
@@ -90,15 +90,13 @@ def test_gradient_is_that_of_a_plain_softmax() -> None:
         (65, 64, [65]),
         (1, 4, [1]),
         (3, 2, [3]),
-    ],
-)
-def test_every_sample_is_shown_once_a_pass(samples: int, batch_size: int, sizes: list[int]) -> None:
-    # A last batch of one joins the one before: BatchNorm cannot train on a single sample.
-    drawn = [batch.tolist() for batch in batches(samples, batch_size, 4 * len(sizes), generator())]
-    assert [len(batch) for batch in drawn] == 4 * sizes
-    for start in range(0, len(drawn), len(sizes)):
-        shown = itertools.chain.from_iterable(drawn[start : start + len(sizes)])
-        assert sorted(shown) == list(range(samples))
+    ):
+        where = f"{samples} samples in batches of {batch_size}"
+        drawn = [batch.tolist() for batch in batches(samples, batch_size, 4 * len(sizes), generator())]
+        assert [len(batch) for batch in drawn] == 4 * sizes, where
+        for start in range(0, len(drawn), len(sizes)):
+            shown = itertools.chain.from_iterable(drawn[start : start + len(sizes)])
+            assert sorted(shown) == list(range(samples)), where
 
 
 def test_as_many_batches_as_steps() -> None:
