@@ -163,66 +163,6 @@ def test_what_cannot_combine_is_refused_at_the_start_with_the_reason(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def _harmless_afterwards() -> Iterator[None]:
-    """FedML keeps its attacks, defences and privacy in singletons that outlive a run."""
-    yield
-    from fedml.core.dp.fedml_differential_privacy import FedMLDifferentialPrivacy
-    from fedml.core.security.fedml_attacker import FedMLAttacker
-    from fedml.core.security.fedml_defender import FedMLDefender
-
-    for singleton in (FedMLDifferentialPrivacy, FedMLAttacker, FedMLDefender):
-        singleton.get_instance().is_enabled = False
-
-
-@pytest.mark.usefixtures("_harmless_afterwards")
-@pytest.mark.parametrize(
-    ("word", "options"),
-    [
-        (
-            "MrTF",
-            {
-                "enable_dp": True,
-                "dp_solution_type": "ldp",
-                "mechanism_type": "gaussian",
-                "epsilon": 0.9,
-                "delta": 1e-5,
-                "sensitivity": 0.0001,
-            },
-        ),
-        (
-            "mrtf:FedAvg",
-            {
-                "enable_dp": True,
-                "dp_solution_type": "cdp",
-                "mechanism_type": "gaussian",
-                "epsilon": 0.9,
-                "delta": 1e-5,
-                "sensitivity": 0.0001,
-                "clipping_norm": 100.0,
-            },
-        ),
-        ("MrTF", {"enable_attack": True, "attack_type": "byzantine", "attack_mode": "zero", "byzantine_client_num": 1}),
-        ("MrTF", {"enable_defense": True, "defense_type": "norm_diff_clipping", "norm_bound": 1.0}),
-    ],
-    ids=["local DP", "central DP with the average", "an attack", "a defence"],
-)
-def test_fedmls_options_act_on_our_run(tmp_path: Path, word: str, options: dict[str, Any]) -> None:
-    from safetensors.torch import load_file
-
-    finals = []
-    for name, extra in (("without", {}), ("with", options)):
-        (tmp_path / name).mkdir()
-        args, device, dataset, model = project(tmp_path / name, federated_optimizer=word)
-        vars(args).update(extra)
-        mrtf_fedml.register()
-        torch.manual_seed(0)
-        FedMLRunner(args, device, dataset, model).run()
-        finals.append(load_file(tmp_path / name / "run" / "model.safetensors"))
-    assert all(torch.isfinite(value).all() for value in finals[1].values())
-    assert any(not torch.equal(finals[0][key], finals[1][key]) for key in finals[0])
-
-
 def test_a_dataset_of_fewer_or_more_clients_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     args, device, dataset, model = project(tmp_path)
     mrtf_fedml.register()
