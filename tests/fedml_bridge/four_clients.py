@@ -13,8 +13,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import mrtf_fedml
-from mrtf_fedml.fedml_bridge.messages import with_loss
-from mrtf_fedml.fedml_bridge.plugin import FedAvgAggregator, MrTFAggregator
+from mrtf_fedml import FedAvgAggregator, MrTFAggregator
+from mrtf_fedml.algorithms import ClientUpdate
+from mrtf_fedml.fedml_bridge.filters import FedMLFilters
+from mrtf_fedml.fedml_bridge.messages import update_payload
+from tests.fedml_bridge.payloads import with_loss
 from tests.fedml_bridge.test_plugin import arguments
 from tests.fedml_bridge.test_registry import project
 
@@ -58,14 +61,30 @@ def server(kind: type, folder: Path, net: nn.Module, **options: Any) -> Any:
     return aggregator
 
 
-class _Listening:
-    """A server that remembers what the clients sent, and what FedML's hook made of it."""
+class ListeningFilters(FedMLFilters):
+    """They remember what the clients sent, and what FedML made of it."""
 
-    def on_before_aggregation(self, raw_client_model_or_grad_list: Any) -> Any:
-        self.heard = [(samples, OrderedDict(message)) for samples, message in raw_client_model_or_grad_list]
-        entries, indexes = super().on_before_aggregation(raw_client_model_or_grad_list)  # type: ignore[misc]
-        self.entries = [(samples, OrderedDict(weights)) for samples, weights in entries]
-        return entries, indexes
+    def local_models(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+        self.heard = [(update.samples, update_payload(update)) for update in updates]
+        passed = super().local_models(updates)
+        self.entries = [(update.samples, OrderedDict(update.weights)) for update in passed]
+        return passed
+
+
+class _Listening:
+    """A server that remembers the round."""
+
+    def __init__(self, model: nn.Module, args: Any) -> None:
+        super().__init__(model, args)  # type: ignore[call-arg]
+        self.filters = ListeningFilters(self)  # type: ignore[arg-type]
+
+    @property
+    def heard(self) -> Messages:
+        return self.filters.heard
+
+    @property
+    def entries(self) -> Messages:
+        return self.filters.entries
 
 
 class ListeningFedAvg(_Listening, FedAvgAggregator):

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of, with_loss
-from mrtf_fedml.fedml_bridge.plugin import FedAvgAggregator, MrTFAggregator
+from mrtf_fedml import FedAvgAggregator, MrTFAggregator
+from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of
 from tests.conftest import metrics
 from tests.fedml_bridge.four_clients import (
     CLIENTS,
@@ -31,6 +31,7 @@ from tests.fedml_bridge.four_clients import (
     plain_net,
     server,
 )
+from tests.fedml_bridge.payloads import with_loss
 from tests.fedml_bridge.test_plugin import Net, one_round
 from tests.fedml_bridge.test_registry import project
 

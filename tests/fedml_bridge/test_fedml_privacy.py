@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from mrtf_fedml import FedAvgAggregator, MrTFTrainer
 from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of
-from mrtf_fedml.fedml_bridge.plugin import FedAvgAggregator, MrTFTrainer
 from tests.fedml_bridge.four_clients import (
     CLIENTS,
     SHARES,

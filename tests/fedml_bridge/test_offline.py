@@ -14,7 +14,6 @@ from fedml.core.mlops import MLOpsConfigs, MLOpsStore
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import (
     go_online,
     offline,
@@ -22,6 +21,7 @@ from mrtf_fedml.fedml_bridge.offline import (
     wants_platform,
 )
 from tests.conftest import small_config, write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_while_we_are_registered_a_projects_own_init_stays_offline(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     config = small_config(training_type="cross_silo", backend="GRPC")
-    args = arguments_from(write_yaml(tmp_path / "c.yaml", config))
+    args = fedml_arguments(write_yaml(tmp_path / "c.yaml", config))
     args.worker_num = 3
     online = MLOpsConfigs.fetch_all_configs
     mrtf_fedml.register()

@@ -15,10 +15,10 @@ from fedml.runner import FedMLRunner
 import mrtf_fedml
 from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import initialise
 from mrtf_fedml.models import create_model
 from tests.conftest import small_config, small_settings, write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 PLAIN_INIT = FedMLRunner.__init__
 
@@ -32,7 +32,7 @@ def _unregistered() -> Iterator[None]:
 def project(folder: Path, **changes: Any) -> tuple[Any, Any, Any, Any]:
     """What a FedML project holds when it calls FedMLRunner."""
     config = small_config(run_dir=str(folder / "run"), frequency_of_the_test=1, **changes)
-    args = initialise(arguments_from(write_yaml(folder / "fedml_config.yaml", config)))
+    args = initialise(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config)))
     settings = small_settings(**changes)
     dataset = load(settings)
     model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
