@@ -14,7 +14,7 @@ from fedml.arguments import Arguments
 from ..algorithms import Algorithm, import_named
 from ..settings import RunSettings, section_keys
 from ..settings.secrets import without_secrets
-from ..settings.sections import Config, in_their_homes
+from ..settings.sections import Config, in_their_homes, ours_first
 
 
 class MadeArguments(Arguments):
@@ -50,7 +50,7 @@ def arguments_from(config: Config, settings: RunSettings, rank: int = 0) -> Argu
     merged = {section: dict(values) for section, values in config.items()}
     for section, values in settings.to_config().items():
         merged.setdefault(section, {}).update(values)
-    args = MadeArguments(merged, rank)
+    args = MadeArguments(ours_first(merged), rank)
     args.mrtf_carried = _Carried(settings, _values(args), {name: dict(values) for name, values in config.items()})
     return args
 

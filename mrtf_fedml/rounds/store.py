@@ -87,7 +87,7 @@ class RunStore:
         changes = _changes(before, config)
         if changes:
             resumes[str(round_index)] = {**resumes.get(str(round_index), {}), **changes}
-        self.write_config({**config, **({RESUMES: resumes} if resumes else {})})
+            self.write_config({**config, RESUMES: resumes})
 
     def _config_file(self) -> dict[str, Any]:
         return yaml.safe_load((self.path / "config.yaml").read_text())
