@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mrtf_fedml.data.examiner import Examiner
-from mrtf_fedml.report.facts import Facts, read_facts
+from mrtf_fedml.report.facts import Facts
+from mrtf_fedml.report.reading import read_facts
 from mrtf_fedml.report.story import (
     headline,
-    left_out,
     summary_rows,
     tiles,
 )
@@ -79,12 +79,6 @@ def test_summary_rows_say_yes_no_and_not_known(facts: Facts, tmp_path: Path) -> 
     assert rows["time spent computing"] == "9.0 s"
     assert "preset of settings" not in rows
     assert "confusion" not in dict(summary_rows(facts))
-
-
-def test_clients_left_out_are_told_of() -> None:
-    assert left_out([line(0)]) is None
-    told = left_out([line(0), line(1, left_out=[3, 4]), line(4, left_out=[3])])
-    assert told == "3 updates of clients were left out for numbers that were not finite (round 2, 5)."
 
 
 def test_recall_is_unknown_for_a_class_without_samples(tmp_path: Path) -> None:
