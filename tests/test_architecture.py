@@ -24,11 +24,11 @@ ROOMS = {
     "data": LEAVES,
     "algorithms": LEAVES | {"refinery", "models"},
     "privacy": LEAVES | {"algorithms"},
-    "runs": LEAVES | {"algorithms", "models", "data", "privacy"},
-    "report": LEAVES | {"data", "runs"},
-    "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "runs", "process", "report"},
-    "experiments": LEAVES | {"algorithms", "runs", "report"},
-    "commands": LEAVES | {"algorithms", "data", "runs", "process", "report", "experiments", "fedml_bridge"},
+    "rounds": LEAVES | {"algorithms", "models", "data", "privacy"},
+    "report": LEAVES | {"data", "rounds"},
+    "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
+    "experiments": LEAVES | {"algorithms", "rounds", "report"},
+    "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "fedml_bridge"},
 }
 #: What stands at the top of the package, beside the rooms.
 HALL = {"__init__.py", "cli.py", "errors.py", "randomness.py", "version.py"}
@@ -85,7 +85,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_mathematics_and_data_load_without_fedml() -> None:
     code = (
-        "import sys, mrtf_fedml.refinery, mrtf_fedml.algorithms, mrtf_fedml.data, mrtf_fedml.runs.store;"
+        "import sys, mrtf_fedml.refinery, mrtf_fedml.algorithms, mrtf_fedml.data, mrtf_fedml.rounds.store;"
         "print('fedml' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

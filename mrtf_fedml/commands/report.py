@@ -9,7 +9,7 @@ from pathlib import Path
 from ..data import load
 from ..errors import UserError
 from ..report import write_report, write_side_by_side
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ..report.document import card, document, faint, heading, settings, table
-from ..settings.yaml_file import Config
+from ..settings.sections import Config
 from ..version import __version__
 from .tables import Cells
 

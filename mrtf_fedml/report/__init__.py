@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..data.examiner import Examiner
 from ..errors import UserError
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 
 
 def write_report(store: RunStore, inputs: Tensor | None, examiner: Examiner | None, file: Path | None = None) -> Path:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import yaml
 
+from ..settings.secrets import HIDDEN, without_secrets
 from .style import STYLE
-
-_SECRET = re.compile(r"(key|token|secret|password|pwd|aki|sak)$", re.IGNORECASE)
 
 #: The browser itself sees to it that the page asks nothing of any network and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -83,17 +82,7 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     return f'<table class="words">{"".join(lines)}</table>'
 
 
-def settings(title: str, config: Any) -> str:
+def settings(title: str, config: Mapping[str, Any]) -> str:
     """A configuration, folded away."""
-    text = yaml.safe_dump(without_secrets(config), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(without_secrets(config, HIDDEN), sort_keys=False, allow_unicode=True)
     return f"<details><summary>{escape(title)}</summary>\n<pre>{escape(text)}</pre></details>"
-
-
-def without_secrets(value: Any) -> Any:
-    """The settings as they may be shown to others: FedML's YAML can hold keys to a user's accounts."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: "(not shown)" if _SECRET.search(str(key)) and isinstance(inner, str) and inner else without_secrets(inner)
-        for key, inner in value.items()
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,9 @@ class Facts:
     agreement: Floats | None = None
     #: h(x) of the model that answers, [M, D].
     features: Floats | None = None
+    #: What was changed when the run was resumed, by the index of the first round after it: each key with the values
+    #: before and after, `from` and `to`.
+    resumes: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def dataset(self) -> str:
@@ -109,11 +112,6 @@ class Facts:
     def last_scored(self) -> dict[str, Any] | None:
         """The last round whose answer was scored."""
         return next((line for line in reversed(self.metrics) if line.get("acc") is not None), None)
-
-    @property
-    def resumes(self) -> dict[int, dict[str, Any]]:
-        """What was changed when the run was resumed: by the index of the first round after it."""
-        return {int(number): changes or {} for number, changes in (self.config.get("resumes") or {}).items()}
 
     @property
     def seconds(self) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.examiner import Examiner
 from ..errors import UserError
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from .facts import Answer, Calibration, Examination, Facts, Floats, Split
 
 #: The marks of an answer, kept so that a report can be written anew where the data are not.
@@ -25,9 +25,10 @@ def read_facts(store: RunStore, inputs: Tensor | None, examiner: Examiner | None
     """The facts of the run in `store`, its answer marked by `examiner` where there is one."""
     summary = _json(store, "summary.json")
     config, metrics, split = store.read_config(), store.read_metrics(), _split(store)
+    resumes = {int(number): changes or {} for number, changes in store.read_resumes().items()}
     probabilities = _probabilities(store)
     if probabilities is None:
-        return Facts(config, metrics, summary, None, None, split)
+        return Facts(config, metrics, summary, None, None, split, resumes=resumes)
     # A model that answers at every position of a sample has several rows for each.
     if inputs is not None and len(probabilities) % len(inputs):
         raise UserError(
@@ -37,7 +38,7 @@ def read_facts(store: RunStore, inputs: Tensor | None, examiner: Examiner | None
     marks = _marked(probabilities, examiner) if examiner is not None else _kept(store, summary)
     answer = _answer(store, probabilities, list((summary or {}).get("recall") or marks.get("recall") or {}), split)
     agreement, features = (_array(store, f"{name}.npy", len(probabilities)) for name in ("agreement", "features"))
-    return Facts(config, metrics, summary, answer, _examination(marks), split, agreement, features)
+    return Facts(config, metrics, summary, answer, _examination(marks), split, agreement, features, resumes)
 
 
 def keep_marks(store: RunStore, facts: Facts) -> None:

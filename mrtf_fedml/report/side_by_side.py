@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..settings.secrets import HIDDEN, without_secrets
 from ..version import __version__
 from .axes import around
 from .charts import points_of, rounds_axis
 from .classes import shortened
-from .document import card, document, faint, heading, scrolling, settings, table, warned, without_secrets
+from .document import card, document, faint, heading, scrolling, settings, table, warned
 from .events import listed, warnings_of
 from .facts import Facts
 from .plot import Curve, curve_chart
@@ -143,7 +144,7 @@ def _agreement(runs: Sequence[Run]) -> str:
 
 
 def _differences(runs: Sequence[Run]) -> str:
-    flat = [_flat(without_secrets({**run.facts.config, "resumes": None})) for run in runs]
+    flat = [_flat(without_secrets(run.facts.config, HIDDEN)) for run in runs]
     keys = [key for key in dict.fromkeys(key for one in flat for key in one) if key not in _OWN]
     differ = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
     title = heading("What differs in their settings", "settings")

@@ -19,7 +19,7 @@ import mrtf_fedml
 from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import initialise
 from mrtf_fedml.randomness import forked
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 from tests.conftest import write_yaml
 
 from .small_federation import SERVER_SAMPLES, config, eight, one_round

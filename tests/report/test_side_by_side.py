@@ -7,7 +7,7 @@ import pytest
 from mrtf_fedml.cli import main
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report import write_side_by_side
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
 from .page_reader import read
 from .runs import line, write_run
