@@ -191,7 +191,7 @@ def _uncertain(samples: Sequence[Sample]) -> str:
 def _picture(sample: Sample) -> str:
     runner_up = f"or {sample.runner_up} {sample.runner_up_confidence:.2f}" if sample.runner_up else ""
     number = "" if sample.class_name == str(sample.label) else f" ({sample.label})"
-    agreed = "" if sample.agreement is None else f"teachers agree {sample.agreement:.2f}<br>"
+    agreed = "" if sample.agreement is None else f"agreement {sample.agreement:.2f}<br>"
     return (
         f'<figure class="card sample"><img src="{sample.picture}" alt="sample {escape(sample.id)}">'
         f"<b>{escape(sample.class_name)}</b>{number} {sample.confidence:.2f}<br>"

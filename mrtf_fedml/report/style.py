@@ -126,6 +126,7 @@ STYLE += """
 
 .blocks { display: flex; flex-wrap: wrap; gap: 1rem 1.2rem; margin-top: .6rem; }
 .blocks svg { display: block; max-width: 100%; height: auto; }
+@media (min-width: 45rem) { .blocks svg:only-child { zoom: 1.5; } }
 .blocks path { fill: none; stroke: var(--c0); stroke-linecap: round; }
 .blocks .grid { stroke: var(--rule); }
 .blocks text { font: 11px system-ui, sans-serif; fill: var(--faint); }

@@ -159,7 +159,7 @@ def test_all_that_a_folder_may_hold_is_shown(tmp_path: Path) -> None:
         "mine norm",
         "train_args.learning_rate became 0.05",
         "Agreement of the teachers",
-        "teachers agree 0.",
+        "agreement 0.",
         "expected calibration error",
         "As the model sees them",
         "Who holds what",
