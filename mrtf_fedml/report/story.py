@@ -116,9 +116,11 @@ def _how_right(facts: Facts, answer: Answer) -> str:
 
 def _how_it_ended(facts: Facts) -> str:
     summary = facts.summary or {}
-    if not summary.get("interrupted"):
+    how = "interrupted" if summary.get("interrupted") else "stopped" if summary.get("stopped") else None
+    if how is None:
         return ""
-    return f"The run was interrupted after {summary['rounds']} of {summary['rounds_asked_for']} rounds."
+    reason = f": {str(summary['stopped']).rstrip('.')}" if how == "stopped" else ""
+    return f"The run was {how} after {summary['rounds']} of {summary['rounds_asked_for']} rounds{reason}."
 
 
 def _value(key: str, value: Any) -> str:

@@ -167,7 +167,7 @@ td { max-width: 26rem; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
   .tile b { font-size: 1.25rem; } .tile:last-child:nth-child(odd) { grid-column: 1 / -1; }
   .columns.first th:first-child, .columns.first td:first-child { white-space: normal; overflow-wrap: anywhere;
-    min-width: 6.5rem; max-width: 9rem; }
+    min-width: 8rem; max-width: 10rem; }
   .samples { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .map path { stroke-width: 4; } .map .ring { stroke-width: 10; } .map .hole { stroke-width: 7; }
 }

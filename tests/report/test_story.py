@@ -64,6 +64,12 @@ def test_headline_of_one_sample_of_an_interrupted_run(tmp_path: Path) -> None:
     assert told.endswith("The run was interrupted after 1 of 20 rounds.")
 
 
+def test_headline_of_a_run_that_stopped_by_itself_tells_why(tmp_path: Path) -> None:
+    store, _ = write_run(tmp_path / "run", stopped="the budget is spent", rounds=3, rounds_asked_for=20)
+    told = headline(read_facts(store, None, None))
+    assert told.endswith("The run was stopped after 3 of 20 rounds: the budget is spent.")
+
+
 def test_headline_of_a_run_that_never_came_to_its_end(tmp_path: Path) -> None:
     config = {"data_args": {"dataset": "npz"}, "train_args": {"federated_optimizer": "mrtf:FedAvg"}}
     store, _ = write_run(tmp_path / "run", ended=False, metrics=[line(0)], config=config)
