@@ -72,7 +72,10 @@ def scrolling(table: str, label: str) -> str:
 def table(rows: Iterable[Sequence[str]], head: Sequence[str], label: str) -> str:
     """A table of text with a head; its first column stays in sight."""
     lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
-    lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    lines += [
+        f"<tr><td>{_breakable(first)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
+        for first, *rest in rows
+    ]
     return scrolling(f'<table class="first columns">{"".join(lines)}</table>', label)
 
 
@@ -86,3 +89,8 @@ def settings(title: str, config: Mapping[str, Any]) -> str:
     """A configuration, folded away."""
     text = yaml.safe_dump(without_secrets(config, HIDDEN), sort_keys=False, allow_unicode=True)
     return f"<details><summary>{escape(title)}</summary>\n<pre>{escape(text)}</pre></details>"
+
+
+def _breakable(name: str) -> str:
+    """A long name of a setting or a file, which a narrow screen breaks between its words."""
+    return re.sub(r"([._/-])", r"\1<wbr>", escape(name))

@@ -19,7 +19,8 @@ class Reader(HTMLParser):
         self.ids: list[str] = []
         self.addresses: list[str] = []
         self.words: list[str] = []
-        self.feed(page)
+        # A place where a line may break is no end of a word.
+        self.feed(page.replace("<wbr>", ""))
         self.close()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
