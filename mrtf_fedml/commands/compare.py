@@ -54,19 +54,19 @@ def _command(words: list[str]) -> str:
 
 
 def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
-    from ..experiments import figures, tables
+    from ..experiments import charts, figures, tables
     from ..experiments.page import comparison_page
 
     rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
     table, notes = tables.cells(rows, options.target), tables.notes(rows, options.target)
     dataset = RunSettings.from_config(config).data.dataset
     title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
-    drawn = {"Accuracy over rounds": figures.curves(rows, title)}
+    drawn = {"Accuracy over rounds": charts.curves(rows)}
     store = RunStore(folder)
-    (folder / "curves.png").write_bytes(drawn["Accuracy over rounds"])
+    (folder / "curves.png").write_bytes(figures.curves(rows, title))
     if options.ablation:
-        drawn["Final accuracy, module by module"] = bars = figures.bars(rows, title)
-        (folder / "bars.png").write_bytes(bars)
+        drawn["Final accuracy, module by module"] = charts.bars(rows)
+        (folder / "bars.png").write_bytes(figures.bars(rows, title))
     store.write_text("table.csv", tables.as_csv(rows, options.target))
     store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(notes) + "\n")
     command = _command(sys.argv[1:])
