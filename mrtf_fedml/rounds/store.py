@@ -29,9 +29,8 @@ _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
-#: Where the state's file tells what an algorithm keeps beside tensors.
-_NOTES = "memory"
-_ORDER = "order"
+#: Where the state's file tells its round, the order of its names, and what an algorithm keeps beside tensors.
+_HEAD = "state"
 
 
 class RunStore:
@@ -114,9 +113,10 @@ class RunStore:
             for part, values in {**parts, "memory": kept}.items()
             for name, value in values.items()
         }
-        order = json.dumps({part: list(values) for part, values in parts.items()})
-        metadata = {"round": str(state.round), _ORDER: order, _NOTES: json.dumps(noted)}
-        self._replace(_STATE, save(_plain(tensors), metadata=metadata))
+        order = {part: list(values) for part, values in parts.items()}
+        # One entry: safetensors writes several in an order of its own, and equal states make equal files.
+        head = json.dumps({"round": state.round, "order": order, "memory": noted})
+        self._replace(_STATE, save(_plain(tensors), metadata={_HEAD: head}))
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with the metrics cut to the same; None before the first."""
@@ -126,17 +126,16 @@ class RunStore:
             self._cut_metrics(rounds=0)
             return None
         with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata()
-        tensors, noted = load_file(file), json.loads(metadata[_NOTES])
+            head = json.loads(opened.metadata()[_HEAD])
+        tensors, noted = load_file(file), head["memory"]
         parts = {
             part: {
                 name: noted[name] if part == "memory" and name in noted else tensors[f"{part}/{name}"] for name in names
             }
-            for part, names in json.loads(metadata[_ORDER]).items()
+            for part, names in head["order"].items()
         }
-        round_index = int(metadata["round"])
-        self._cut_metrics(round_index)
-        return ServerState(round_index, parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
+        self._cut_metrics(head["round"])
+        return ServerState(head["round"], parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
 
     def _cut_metrics(self, rounds: int) -> None:
         lines = self.read_metrics()
