@@ -184,8 +184,17 @@ class RunStore:
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files."""
-    return {key: tensors[key].detach().cpu().contiguous() for key in sorted(tensors)}
+    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files.
+
+    Those that share memory are copied, since safetensors refuses them: an algorithm may remember a part of its model.
+    """
+    plain, seen = dict[str, Tensor](), set[int]()
+    for key in sorted(tensors):
+        tensor = tensors[key].detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        plain[key] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return plain
 
 
 def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:
