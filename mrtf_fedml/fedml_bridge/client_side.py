@@ -12,8 +12,9 @@ from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
 from ..algorithms import Algorithm, ClientTask, ClientUpdate
+from ..algorithms.exchange import as_tensors
 from ..errors import UserError
-from ..models.weights import clone, snapshot
+from ..models.weights import apart, clone, snapshot
 from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
 from .messages import Payload, extra_of, update_payload, weights_of
@@ -61,12 +62,15 @@ class AlgorithmTrainer(ClientTrainer):
             samples=self.local_sample_number,
             extra=extra_of(self._received or {}),
         )
-        self._update, self._sealed = self.algorithm.train_client(self.model, task), False
-        if set(self._update.weights) != set(self._start):
+        update, self._sealed = self.algorithm.train_client(self.model, task), False
+        if set(update.weights) != set(self._start):
             raise UserError(
                 f"{self.algorithm.name}'s train_client returns other weights than it was given; they must have the "
                 "model's names"
             )
+        # A rule may return the model's own tensors, which the next client of this process overwrites.
+        lent = list(self.model.state_dict().values())
+        self._update = replace(update, weights=apart(update.weights, lent), extra=apart(as_tensors(update.extra), lent))
 
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """Differential privacy, FedML's or ours; then the update may leave."""

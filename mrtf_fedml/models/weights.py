@@ -7,7 +7,7 @@ Floating-point entries are numbers to average. Integer and boolean entries are c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,23 @@ def clone(weights: StateDict) -> OrderedDict[str, Tensor]:
 def snapshot(model: nn.Module) -> OrderedDict[str, Tensor]:
     """The model's weights and buffers as they are now, detached, on the CPU."""
     return OrderedDict((key, tensor.detach().to("cpu", copy=True)) for key, tensor in model.state_dict().items())
+
+
+def apart(weights: StateDict, lent: Iterable[Tensor]) -> StateDict:
+    """The weights without memory of `lent`, which somebody will overwrite: copies, on the CPU, of those that share it.
+
+    Where none does, they are returned as they are.
+
+    >>> lent = torch.zeros(1)
+    >>> kept = apart({"w": lent, "v": torch.ones(1)}, [lent])
+    >>> kept["w"] is lent, list(kept)
+    (False, ['w', 'v'])
+    """
+    taken = {tensor.untyped_storage().data_ptr() for tensor in lent}
+    shared = [key for key, tensor in weights.items() if tensor.untyped_storage().data_ptr() in taken]
+    if not shared:
+        return weights
+    return {key: tensor.detach().to("cpu", copy=key in shared) for key, tensor in weights.items()}
 
 
 def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict[str, Tensor]:
