@@ -85,9 +85,15 @@ def _values(args: Any) -> dict[str, Any]:
 
 
 def _as_set(config: Config, values: Mapping[str, Any]) -> Config:
-    """The sections with the values that stand in `args` now; a key that no section has goes to its home."""
+    """The sections with the values that stand in `args` now; a key that no section has goes to its home.
+
+    Two algorithms may have a key of the same name, each in its section; of these `args` has only the last one's value,
+    which is no change to the others.
+    """
+    last = {key: value for keys in config.values() for key, value in keys.items()}
+    set_since = {key: value for key, value in values.items() if key in last and value != last[key]}
     changed = {
-        section: {key: values.get(key, value) for key, value in keys.items()} for section, keys in config.items()
+        section: {key: set_since.get(key, value) for key, value in keys.items()} for section, keys in config.items()
     }
     written = {key for keys in changed.values() for key in keys}
     for section, keys in section_keys().items():
