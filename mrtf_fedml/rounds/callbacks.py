@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Callback:
     """Sees a run begin, go on and end; override what you need.
 
-    Any of the three may ask the run to stop, by `run.stop(reason)`: it then ends after the round at hand, with its
-    answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`, `store` and `rounds`. True
+    Each may ask the run to stop, by `run.stop(reason)`: it then ends after the round at hand (the first one, where
+    none was done), with its answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`, `store` and `rounds`. True
     labels are not among them. Only the server's process has callbacks.
 
     >>> class Patience(Callback):
