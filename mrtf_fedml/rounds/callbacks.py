@@ -42,5 +42,10 @@ def named_callbacks(names: Sequence[str]) -> list[Callback]:
         found = named_object(name, "common_args.callbacks")
         if not (isinstance(found, type) and issubclass(found, Callback)):
             raise UserError(f"common_args.callbacks: {name!r} is no callback; derive it from mrtf_fedml.Callback")
-        made.append(found())
+        try:
+            made.append(found())
+        except TypeError as error:
+            raise UserError(
+                f"common_args.callbacks: {name!r} cannot be made without arguments ({error}); give them defaults"
+            ) from error
     return made
