@@ -57,7 +57,7 @@ class Runner:
         if not file.exists():
             return False
         summary = json.loads(file.read_text())
-        stopped = summary["stopped"] is not None
+        stopped = summary.get("stopped") is not None
         return not summary["interrupted"] and (stopped or summary["rounds"] >= summary["rounds_asked_for"])
 
     def do(self, trials: Sequence[Trial]) -> int:

@@ -16,8 +16,8 @@ class Callback:
     """Sees a run begin, go on and end; override what you need.
 
     Each may ask the run to stop, by `run.stop(reason)`: it then ends after the round at hand (the first one, where
-    none was done), with its answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`, `store` and `rounds`. True
-    labels are not among them. Only the server's process has callbacks.
+    none was done), with its answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`,
+    `store` and `rounds`. True labels are not among them. Only the server's process has callbacks.
 
     >>> class Patience(Callback):
     ...     def on_round(self, run, line):

@@ -94,6 +94,12 @@ class RunStore:
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl per round."""
+        for name, value in line.items():
+            if not isinstance(value, str | int | float | list | dict | None):
+                raise UserError(
+                    f"a callback has put {name!r}, a {type(value).__name__}, into the round's line; put plain numbers "
+                    "there, as float(...) makes them"
+                )
         with (self.path / _METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
