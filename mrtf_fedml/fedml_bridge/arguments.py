@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from fedml.arguments import Arguments
 
-from ..algorithms import Algorithm, import_named
+from ..algorithms import Algorithm, import_named, lasting_name
 from ..settings import RunSettings, section_keys
 from ..settings.secrets import without_secrets
 from ..settings.sections import Config, in_their_homes
@@ -75,6 +75,9 @@ def resolved_config(args: Any, algorithm: Algorithm) -> Config:
     for ours in (settings.to_config(), algorithm.sections()):
         for section, values in ours.items():
             resolved.setdefault(section, {}).update(values)
+    # A pair wins over the word, and a short word means a user's class only where it was registered: a resume must find
+    # what ran.
+    resolved["train_args"]["federated_optimizer"] = lasting_name(type(algorithm), settings.train.federated_optimizer)
     return resolved
 
 
