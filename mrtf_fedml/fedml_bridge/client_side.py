@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..algorithms import Algorithm, ClientTask, ClientUpdate
 from ..algorithms.exchange import as_tensors
 from ..errors import UserError
-from ..models.weights import apart, clone, snapshot
+from ..models.weights import apart, clone, refuse_misfit, snapshot
 from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
 from .messages import Payload, extra_of, update_payload, weights_of
@@ -63,11 +63,7 @@ class AlgorithmTrainer(ClientTrainer):
             extra=extra_of(self._received or {}),
         )
         update, self._sealed = self.algorithm.train_client(self.model, task), False
-        if set(update.weights) != set(self._start):
-            raise UserError(
-                f"{self.algorithm.name}'s train_client returns other weights than it was given; they must have the "
-                "model's names"
-            )
+        refuse_misfit(f"what {self.algorithm.name}'s train_client returns", update.weights, self._start)
         # A rule may return the model's own tensors, which the next client of this process overwrites.
         lent = list(self.model.state_dict().values())
         self._update = replace(update, weights=apart(update.weights, lent), extra=apart(as_tensors(update.extra), lent))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..algorithms import Algorithm, ClientUpdate, NoReply, RoundReport, ServerBench, ServerState
 from ..algorithms.exchange import Weights, as_tensors, mean_loss
-from ..models.weights import apart, is_finite, size_in_bytes
+from ..models.weights import apart, is_finite, refuse_misfit, size_in_bytes
 from ..randomness import forked
 
 _log = logging.getLogger(__name__)
@@ -148,7 +148,10 @@ def finished(
     # What a rule draws from PyTorch's global state, as dropout does, belongs to the run and the round.
     with forked(algorithm.seed, "server rule", state.round):
         after, report = algorithm.finish_round(state, arrived.updates, aggregated, bench)
-    return _kept_apart(after, bench), report
+    for what, weights in (("the next start", after.weights), ("the answer", after.answer)):
+        refuse_misfit(f"{what} that {algorithm.name}'s finish_round returns", weights, state.weights)
+    # The loop counts: a rule that leaves the number as it was would play the same round for ever.
+    return replace(_kept_apart(after, bench), round=state.round + 1), report
 
 
 def _kept_apart(state: ServerState, bench: ServerBench) -> ServerState:
