@@ -40,7 +40,10 @@ class AlgorithmTrainer(ClientTrainer):
     def get_model_params(self) -> OrderedDict[str, Tensor]:
         """After the hooks, all that the client sends; before them the weights alone, which FedML may add noise to."""
         if self._update is not None:
-            return update_payload(self._update) if self._sealed else weights_of(self._update.weights)
+            sealed = self._sealed
+            return (
+                update_payload(self._update, self.local_sample_number) if sealed else weights_of(self._update.weights)
+            )
         return snapshot(self.model) if self._received is None else clone(weights_of(self._received))
 
     def set_model_params(self, model_parameters: Payload) -> None:
