@@ -39,11 +39,10 @@ class AlgorithmTrainer(ClientTrainer):
 
     def get_model_params(self) -> OrderedDict[str, Tensor]:
         """After the hooks, all that the client sends; before them the weights alone, which FedML may add noise to."""
+        if self._update is not None and self._sealed:
+            return update_payload(self._update, self.local_sample_number)
         if self._update is not None:
-            sealed = self._sealed
-            return (
-                update_payload(self._update, self.local_sample_number) if sealed else weights_of(self._update.weights)
-            )
+            return weights_of(self._update.weights)
         return snapshot(self.model) if self._received is None else clone(weights_of(self._received))
 
     def set_model_params(self, model_parameters: Payload) -> None:
@@ -82,7 +81,10 @@ class AlgorithmTrainer(ClientTrainer):
         """Nothing: what counts is scored by the server, on its own set."""
 
     def _private(self, update: ClientUpdate) -> ClientUpdate:
-        """Clipped and noised. The loss stays with the client: it has no noise, and the server can do without."""
+        """Clipped and noised. The loss stays with the client: it has no noise, and the server can do without.
+
+        So does a sample count of the algorithm's own; that of the shard is FedML's to tell.
+        """
         settings = self.algorithm.settings
         if update.extra:
             raise UserError(
@@ -90,4 +92,5 @@ class AlgorithmTrainer(ClientTrainer):
                 "privacy (dp_args) can be promised; leave clip and sigma out, or choose another algorithm"
             )
         generator = noise_generator(settings, update.client, int(self.args.round_idx))
-        return replace(update, weights=protected(self._start, update.weights, settings.privacy, generator), loss=None)
+        weights = protected(self._start, update.weights, settings.privacy, generator)
+        return replace(update, weights=weights, samples=self.local_sample_number, loss=None)
