@@ -29,9 +29,8 @@ _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
-#: Where the state's file tells what an algorithm keeps beside tensors.
-_NOTES = "memory"
-_ORDER = "order"
+#: The one entry of the state's metadata: safetensors writes several in an order that differs from file to file.
+_FACTS = "state"
 
 
 class RunStore:
@@ -120,9 +119,9 @@ class RunStore:
             for part, values in {**parts, "memory": kept}.items()
             for name, value in values.items()
         }
-        order = json.dumps({part: list(values) for part, values in parts.items()})
-        metadata = {"round": str(state.round), _ORDER: order, _NOTES: json.dumps(noted)}
-        self._replace(_STATE, save(_plain(tensors), metadata=metadata))
+        order = {part: list(values) for part, values in parts.items()}
+        facts = {"round": state.round, "order": order, "noted": noted}
+        self._replace(_STATE, save(_plain(tensors), metadata={_FACTS: json.dumps(facts)}))
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with the metrics cut to the same; None before the first."""
@@ -132,15 +131,15 @@ class RunStore:
             self._cut_metrics(rounds=0)
             return None
         with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata()
-        tensors, noted = load_file(file), json.loads(metadata[_NOTES])
+            facts = json.loads(opened.metadata()[_FACTS])
+        tensors, noted = load_file(file), facts["noted"]
         parts = {
             part: {
                 name: noted[name] if part == "memory" and name in noted else tensors[f"{part}/{name}"] for name in names
             }
-            for part, names in json.loads(metadata[_ORDER]).items()
+            for part, names in facts["order"].items()
         }
-        round_index = int(metadata["round"])
+        round_index = facts["round"]
         self._cut_metrics(round_index)
         return ServerState(round_index, parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
 
