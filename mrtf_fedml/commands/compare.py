@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import UserError
-from ..experiments.plan import ABLATION, Trial, planned
+from ..experiments.plan import ABLATION, Trial, import_labelled, planned
 from ..experiments.progress import ComparisonProgress
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
@@ -28,8 +28,11 @@ def compare(options: argparse.Namespace) -> int:
         raise UserError("--ablation brings its own bars, from PA to ST+RD+CLR; leave --algorithms out")
     if options.target is not None and not 0 < options.target <= 1:
         raise UserError(f"--target is {options.target:g}; an accuracy lies between 0 and 1, such as 0.8")
-    config = configured(options.cf, options.set)
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
+    if not options.ablation:
+        # Before the changes: `--set` may name a key of an algorithm that stands in no file.
+        import_labelled(labels)
+    config = configured(options.cf, options.set)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
     progress = ComparisonProgress()
