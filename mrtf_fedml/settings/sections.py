@@ -101,6 +101,11 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
     return tidy
 
 
+def home_of(key: str, section: str) -> str:
+    """The section in which FedML writes a key of the part that belongs to `section`."""
+    return _ELSEWHERE.get(key, section)
+
+
 def values_of(settings: Any) -> dict[str, Any]:
     """A dataclass's fields by name."""
     return {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
@@ -110,7 +115,7 @@ def _sections_of_every_run() -> dict[str, list[str]]:
     keys: dict[str, list[str]] = {section: [] for section, _ in PARTS.values()}
     for section, part in PARTS.values():
         for field in dataclasses.fields(part):
-            keys.setdefault(_ELSEWHERE.get(field.name, section), []).append(field.name)
+            keys.setdefault(home_of(field.name, section), []).append(field.name)
     return keys
 
 
