@@ -16,25 +16,25 @@ from mrtf_fedml.algorithms import registry
 from mrtf_fedml.cli import main
 from mrtf_fedml.rounds.store import RunStore
 from mrtf_fedml.settings import sections
-from tests.conftest import metrics, small_config, write_yaml
+from tests.conftest import answer, metrics, small_config, write_yaml
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(page: str) -> dict[str, str]:
+def blocks(page: Path) -> dict[str, str]:
     """The Python blocks of a page that begin with a file's name, by that name."""
-    found = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
-    return dict(found)
+    return dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", page.read_text(), flags=re.DOTALL))
 
 
 @pytest.fixture
 def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of docs/extending.md; what they register is forgotten afterwards."""
+    """A folder with the files of README.md and docs/extending.md; what they register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     monkeypatch.setattr(sections, "_declared", {name: list(known) for name, known in sections._declared.items()})
-    for name, code in blocks("extending.md").items():
+    for name, code in {**blocks(ROOT / "README.md"), **blocks(ROOT / "docs" / "extending.md")}.items():
         (tmp_path / f"{name}.py").write_text(code)
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
@@ -82,6 +82,14 @@ def test_the_refinery_stands_on_the_pages_algorithm_and_its_callback_stops_a_run
     assert "the mean confidence is" in json.loads((run_dir / "summary.json").read_text())["stopped"]
 
 
+def test_the_ten_lines_of_the_readme_run(examples: Path) -> None:
+    run_dir = run(examples, "cautious", "federated_optimizer=cautious:Cautious", "comm_round=1", "random_seed=1")
+    (line,) = metrics(run_dir)
+    plain = run(examples, "plain", "federated_optimizer=FedAvg", "comm_round=1", "random_seed=1")
+    assert line["clients"] == metrics(plain)[0]["clients"]
+    assert answer(run_dir) != answer(plain), "two of three clients are averaged, not all"
+
+
 def test_the_tests_of_the_page_pass(examples: Path) -> None:
     module = importlib.import_module("test_sparse")
     tests = [test for name, test in vars(module).items() if name.startswith("test_")]
@@ -91,8 +99,7 @@ def test_the_tests_of_the_page_pass(examples: Path) -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
-    for page in pages:
+    for page in PAGES:
         for link in re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text()):
             file, _, heading = link.partition("#")
             target = page.parent / file if file else page
