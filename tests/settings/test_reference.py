@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class Sample:
 def test_the_page_is_what_is_written_now() -> None:
     command = "python docs/write_settings.py > docs/settings.md"
     script = [sys.executable, str(ROOT / "docs" / "write_settings.py")]
-    written = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    written = subprocess.run(script, capture_output=True, text=True, check=True, env=environment).stdout
     assert (ROOT / "docs" / "settings.md").read_text() == written, f"settings have changed; run: {command}"
 
 
