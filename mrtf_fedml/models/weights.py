@@ -60,7 +60,7 @@ def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict
     tensor([1.5000, 3.0000])
     """
     if not models or len(models) != len(shares):
-        raise ValueError(f"an average needs one share a model, but got {len(models)} models, {len(shares)} shares")
+        raise ValueError(f"an average needs one share per model, but got {len(models)} models, {len(shares)} shares")
     if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise ValueError(f"shares must be non-negative and sum to 1, but are {list(shares)}")
     for index, weights in enumerate(models[1:], start=1):

@@ -115,9 +115,14 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
 def part_of(config: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     """The keys of a part of every run that a tidy configuration gives."""
     section, part = PARTS[name]
-    homes = {field.name: _ELSEWHERE.get(field.name, section) for field in dataclasses.fields(part)}
+    homes = {field.name: home_of(field.name, section) for field in dataclasses.fields(part)}
     given = {key: config.get(home, {}).get(key) for key, home in homes.items()}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def home_of(key: str, section: str) -> str:
+    """The section in which FedML writes a key of the part that belongs to `section`."""
+    return _ELSEWHERE.get(key, section)
 
 
 def values_of(settings: Any) -> dict[str, Any]:
@@ -129,7 +134,7 @@ def _sections_of_every_run() -> dict[str, list[str]]:
     keys: dict[str, list[str]] = {section: [] for section, _ in PARTS.values()}
     for section, part in PARTS.values():
         for field in dataclasses.fields(part):
-            keys.setdefault(_ELSEWHERE.get(field.name, section), []).append(field.name)
+            keys.setdefault(home_of(field.name, section), []).append(field.name)
     return keys
 
 
