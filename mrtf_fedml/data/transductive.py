@@ -21,6 +21,7 @@ from .partition import by_user, partition
 from .server_set import read_server_set
 from .shards import TensorShard, UnlabelledSet
 from .sources import Source, checked_source, load_source
+from .sources.reading import first_line
 from .tensors import to_tensor
 from .users import with_chosen_users
 
@@ -145,7 +146,14 @@ def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDA
 def _checked_again(source: Source) -> Source:
     """A source that a user made by hand, checked as those are that we read."""
     fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
-    name = fields.pop("name")
+    name = str(fields.pop("name"))
+    for key in ("x_train", "y_train", "x_test", "y_test"):
+        if fields[key] is not None:
+            try:
+                fields[key] = np.asarray(fields[key])
+            # A list of rows of different lengths, a tensor on a GPU, a column of a table of another library.
+            except Exception as error:
+                raise UserError(f"the data of {name}: {key} is no array ({first_line(error)}); give one") from error
     return checked_source(name, f"the data of {name}", **fields)
 
 
