@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 Config = dict[str, dict[str, Any]]
 
 #: No configuration of a person's has so many bytes, nor so many letters when its anchors are written out.
-LARGEST = 200_000
+LARGEST = 50_000
+DEEPEST = 50
 
 
 def read_config(path: str | Path) -> Config:
@@ -34,8 +35,6 @@ def read_config(path: str | Path) -> Config:
         config = _loaded(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be read ({error.strerror}); let it be read and try again") from None
-    except RecursionError:
-        raise UserError(f"{str(path)!r} nests too deeply for a configuration; mend it and try again") from None
     # Beside its own errors YAML lets those of Python through: a date in month 13, a number of 5000 digits.
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         if isinstance(error, UserError):
@@ -58,6 +57,7 @@ def read_config(path: str | Path) -> Config:
 
 
 def _loaded(text: str) -> Any:
+    _check_depth(text)
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -69,6 +69,15 @@ def _loaded(text: str) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def _check_depth(text: str) -> None:
+    # By its events, which come one after another: to make a node, YAML calls itself for each level.
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise UserError(f"nests deeper than {DEEPEST} levels, too deep for a configuration")
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
