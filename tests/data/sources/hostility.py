@@ -1,11 +1,18 @@
-"""How much the tests with drawn examples draw: few, and the same ones every time."""
+"""How much the tests with drawn examples draw: few, and the same ones every time; and nothing kept in the tree."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
 
 #: Files are written for each example, so a fixture's folder serves them all.
-_FIXED = {
+_FIXED: dict[str, Any] = {
     "derandomize": True,
     "database": None,
     "deadline": None,
