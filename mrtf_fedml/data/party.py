@@ -13,6 +13,7 @@ from ..settings import RunSettings
 from .cross_domain import ServerPart, server_part, shortened
 from .examiner import Examiner
 from .own_file import read_own_file
+from .partition import warn_of_single_samples
 from .shards import TensorShard
 from .sources import Source, load_source
 from .sources.memory import memory_of
@@ -101,6 +102,7 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
     else:
         source = read_own_file(own, client + 1, memory_of(settings.data))
         rows = np.arange(len(source.y_train))
+        warn_of_single_samples({client: len(rows)})
     inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
     augments = source.augments and settings.data.augmentation == "auto"
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
