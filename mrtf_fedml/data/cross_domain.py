@@ -36,7 +36,9 @@ class ServerPart:
 
 def server_part(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerPart:
     """The server's set, or `server_samples` of it: that of `source`, or of `server_dataset` in the clients' shape."""
-    return shortened(_whole_server_part(source, settings, clients_shape), settings)
+    part = shortened(_whole_server_part(source, settings, clients_shape), settings)
+    # Those that are left may all be among the few whose class is not known.
+    return replace(part, labels=None) if part.labels is not None and (part.labels < 0).all() else part
 
 
 def shortened(part: ServerPart, settings: DataSettings) -> ServerPart:

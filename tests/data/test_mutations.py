@@ -111,7 +111,7 @@ JSON = st.recursive(
 )
 
 
-@FEW
+@FEWER
 @given(st.sampled_from(["femnist", "shakespeare"]), st.lists(JSON, max_size=3), st.lists(JSON, max_size=3))
 def test_any_samples_of_a_user(tmp_path: Path, name: str, x: list[Any], y: list[Any]) -> None:
     place, folder = PLACES[name], tmp_path / name

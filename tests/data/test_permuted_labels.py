@@ -284,3 +284,6 @@ def test_a_letter_outside_the_alphabet_is_labelled_and_not_marked(tmp_path: Path
     assert dataset.examiner is not None
     confusion = dataset.examiner.report(torch.zeros(10, dtype=torch.int64))["confusion"]
     assert sum(map(sum, confusion)) == 9
+    # Where only such samples are left, there is nothing to mark by.
+    shutil.rmtree(tmp_path / "test")
+    assert loaded(tmp_path, **shakespeare(tmp_path, [7, *range(7), 8, 9]), server_samples=1).examiner is None

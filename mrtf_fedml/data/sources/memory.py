@@ -20,7 +20,7 @@ MEGABYTE = 1_000_000
 class Memory:
     """The bytes that the samples of one file or folder may take."""
 
-    megabytes: int = DataSettings.max_memory_mb
+    megabytes: int
 
     @property
     def most(self) -> int:
