@@ -48,6 +48,9 @@ class DataSettings:
     #: Height and width to which `dataset: images` are resized; the commonest size of the clients' images where it is
     #: not given.
     image_size: Count | None = None
+    #: What the samples of one file or folder may take in memory, once unpacked; a file that asks for more is refused
+    #: by its header, before it gets any.
+    max_memory_mb: Count = 4096
     #: `auto` flips and crops the training batches of natural images (CIFAR); digits and letters stay as they are.
     augmentation: Literal["auto", "none"] = "auto"
     #: The share of the users that take part, where a dataset names its users.
