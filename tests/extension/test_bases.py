@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mrtf_fedml.cli import main
-from tests.conftest import metrics, write_yaml
+from tests.conftest import metrics
 from tests.extension.conftest import WANDERER, answer, ran, scene
 
 BASES = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", WANDERER)
@@ -44,24 +43,3 @@ def test_a_base_that_keeps_client_state_is_not_fed_back_unless_it_is_said(tmp_pa
     assert feedback(tmp_path, base="Scaffold", preset="tuned", feedback="adaptive") == "adaptive"
     assert feedback(tmp_path, base=WANDERER) == "never"
     assert feedback(tmp_path, base="FedOpt") == "always"
-
-
-def test_a_comparison_names_bases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg", comm_round=1))
-    labels = ["MrTF:tuned+Scaffold", "FedDF+Scaffold", f"MrTF:paper+{WANDERER}"]
-    words = ["compare", "--cf", str(file), "--seeds", "1", "--jobs", "2", "--out", str(tmp_path / "out")]
-    assert main([*words, "--algorithms", ",".join(labels), "--set", "wanderer.memory_share=0.1"]) == 0
-    shown = capsys.readouterr().out
-    assert all(label in shown for label in labels)
-    configs = [yaml.safe_load(path.read_text()) for path in (tmp_path / "out" / "runs").glob("*/config.yaml")]
-    bases = sorted((config["train_args"]["federated_optimizer"], config["mrtf_args"]["base"]) for config in configs)
-    assert bases == [("FedDF", "Scaffold"), ("MrTF", "Scaffold"), ("MrTF", WANDERER)]
-    (share,) = {config["wanderer"]["memory_share"] for config in configs if config["mrtf_args"]["base"] == WANDERER}
-    assert share == 0.1
-
-
-def test_a_base_where_there_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg"))
-    for label, told in (("FedAvg+Scaffold", "FedAvg has none"), ("MrTF+Scafold", "did you mean 'Scaffold'?")):
-        assert main(["compare", "--cf", str(file), "--algorithms", label, "--out", str(tmp_path / "out")]) == 2
-        assert told in capsys.readouterr().err
