@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+import mrtf_fedml
+from mrtf_fedml import RunSettings, ServerState
+from mrtf_fedml.algorithms import algorithm_of
 from tests.conftest import metrics
 from tests.extension.conftest import WANDERER, answer, ran, scene
 
@@ -43,3 +48,22 @@ def test_a_base_that_keeps_client_state_is_not_fed_back_unless_it_is_said(tmp_pa
     assert feedback(tmp_path, base="Scaffold", preset="tuned", feedback="adaptive") == "adaptive"
     assert feedback(tmp_path, base=WANDERER) == "never"
     assert feedback(tmp_path, base="FedOpt") == "always"
+
+
+class Counting(mrtf_fedml.Algorithm):
+    """Remembers how many rounds had nobody in them."""
+
+    name = "Counting"
+
+    def skipped_round(self, state: ServerState) -> ServerState:
+        after = super().skipped_round(state)
+        return replace(after, memory={**state.memory, "skipped": state.memory.get("skipped", 0) + 1})
+
+
+def test_a_round_with_nobody_in_it_is_the_bases_too() -> None:
+    base = "tests.extension.test_bases:Counting"
+    algorithm = algorithm_of(RunSettings.from_config(scene("MrTF", base=base, target_smoothing=0.5)))
+    before = replace(algorithm.first_state({}), memory={"skipped": 2, "refinery/targets": torch.ones(1)})
+    after = algorithm.skipped_round(before)
+    assert (after.round, after.memory["skipped"]) == (1, 3)
+    assert "refinery/targets" in after.memory, "and what the refinery keeps is kept"
