@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
-from mrtf_fedml.cli import main
-from tests.conftest import metrics, write_yaml
+import mrtf_fedml
+from mrtf_fedml import RunSettings, ServerState
+from mrtf_fedml.algorithms import algorithm_of
+from tests.conftest import metrics
 from tests.extension.conftest import WANDERER, answer, ran, scene
 
 BASES = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", WANDERER)
@@ -46,22 +50,20 @@ def test_a_base_that_keeps_client_state_is_not_fed_back_unless_it_is_said(tmp_pa
     assert feedback(tmp_path, base="FedOpt") == "always"
 
 
-def test_a_comparison_names_bases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg", comm_round=1))
-    labels = ["MrTF:tuned+Scaffold", "FedDF+Scaffold", f"MrTF:paper+{WANDERER}"]
-    words = ["compare", "--cf", str(file), "--seeds", "1", "--jobs", "2", "--out", str(tmp_path / "out")]
-    assert main([*words, "--algorithms", ",".join(labels), "--set", "wanderer.memory_share=0.1"]) == 0
-    shown = capsys.readouterr().out
-    assert all(label in shown for label in labels)
-    configs = [yaml.safe_load(path.read_text()) for path in (tmp_path / "out" / "runs").glob("*/config.yaml")]
-    bases = sorted((config["train_args"]["federated_optimizer"], config["mrtf_args"]["base"]) for config in configs)
-    assert bases == [("FedDF", "Scaffold"), ("MrTF", "Scaffold"), ("MrTF", WANDERER)]
-    (share,) = {config["wanderer"]["memory_share"] for config in configs if config["mrtf_args"]["base"] == WANDERER}
-    assert share == 0.1
+class Counting(mrtf_fedml.Algorithm):
+    """Remembers how many rounds had nobody in them."""
+
+    name = "Counting"
+
+    def skipped_round(self, state: ServerState) -> ServerState:
+        after = super().skipped_round(state)
+        return replace(after, memory={**state.memory, "skipped": state.memory.get("skipped", 0) + 1})
 
 
-def test_a_base_where_there_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg"))
-    for label, told in (("FedAvg+Scaffold", "FedAvg has none"), ("MrTF+Scafold", "did you mean 'Scaffold'?")):
-        assert main(["compare", "--cf", str(file), "--algorithms", label, "--out", str(tmp_path / "out")]) == 2
-        assert told in capsys.readouterr().err
+def test_a_round_with_nobody_in_it_is_the_bases_too() -> None:
+    base = "tests.extension.test_bases:Counting"
+    algorithm = algorithm_of(RunSettings.from_config(scene("MrTF", base=base, target_smoothing=0.5)))
+    before = replace(algorithm.first_state({}), memory={"skipped": 2, "refinery/targets": torch.ones(1)})
+    after = algorithm.skipped_round(before)
+    assert (after.round, after.memory["skipped"]) == (1, 3)
+    assert "refinery/targets" in after.memory, "and what the refinery keeps is kept"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrtf_fedml.cli import main
-from tests.conftest import metrics, write_yaml
+from tests.conftest import metrics
 from tests.extension.conftest import answer, ran, scene
 
 WATCHING, ENOUGH, ALREADY = (f"tests.extension.watching:{name}" for name in ("Watching", "Enough", "EnoughAlready"))
@@ -33,11 +33,3 @@ def test_it_may_stop_the_run_which_ends_well(tmp_path: Path, callback: str, caps
     assert summary["stopped"].startswith("enough")
     assert (run_dir / "report.html").exists()
     assert answer(run_dir) == answer(ran(tmp_path, scene("MrTF", comm_round=1), "one")), "the answer of its rounds"
-
-
-def test_a_comparison_takes_a_stopped_run_for_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg", callbacks=[ENOUGH]))
-    words = ["compare", "--cf", str(file), "--seeds", "1", "--algorithms", "FedAvg", "--out", str(tmp_path / "out")]
-    assert main(words) == 0
-    assert main(words) == 0
-    assert "0 of them to be done" in capsys.readouterr().err

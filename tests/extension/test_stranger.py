@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
@@ -16,7 +15,7 @@ from torch import nn
 import mrtf_fedml
 from mrtf_fedml import ClientTask, ClientUpdate
 from mrtf_fedml.cli import main
-from tests.conftest import metrics, write_yaml
+from tests.conftest import metrics
 from tests.extension.conftest import NET, STRANGER, answer, everything, ran, scene
 
 OWN = {"stranger_args": {"pull": 0.2, "voting": "hard", "careful": False}}
@@ -47,25 +46,6 @@ def test_it_runs_by_its_path_and_by_its_name_with_what_is_its_own(tmp_path: Path
     named = yaml.safe_load((by_name / "config.yaml").read_text())["train_args"]["federated_optimizer"]
     assert named == STRANGER, "a resume in another process knows no short name"
     assert everything(ran(tmp_path, scene(), "defaults")) != everything(by_path), "its keys have an effect"
-
-
-def test_it_stands_in_a_comparison_with_keys_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scene_file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg", comm_round=1))
-    words = ["compare", "--cf", str(scene_file), "--seeds", "1", "--jobs", "2", "--out", str(tmp_path / "out")]
-    words += ["--algorithms", f"FedAvg,{STRANGER}", "--vary", "voting=hard", "--set", "stranger_args.pull=0.3"]
-    assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert f"{STRANGER}, voting=hard" in shown
-    assert "FedAvg, voting=hard" not in shown, "it has no such key"
-    assert "Stranger" in (tmp_path / "out" / "comparison.html").read_text()
-    runs = list((tmp_path / "out" / "runs").glob("*/config.yaml"))
-    own = [
-        config["stranger_args"]
-        for config in map(yaml.safe_load, map(Path.read_text, runs))
-        if "votes" in config or config["train_args"]["federated_optimizer"] == STRANGER
-    ]
-    assert sorted(keys["voting"] for keys in own) == ["hard", "soft"]
-    assert [keys["pull"] for keys in own] == [0.3, 0.3]
 
 
 def test_it_is_named_in_the_report(tmp_path: Path) -> None:
