@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .pictures import fitted
+
 #: MNN's; it is a constant of the file.
 _EPSILON = 1e-5
 
 
 class Twin(nn.Module):
-    """A classifier of images of one shape; images of another are first brought to it, by `fitted`."""
+    """A classifier of images of one shape; images of another are first brought to it, as devices do with theirs."""
 
     #: Channels, height and width of what the file takes.
     input_shape: tuple[int, int, int]
@@ -28,18 +30,6 @@ class Twin(nn.Module):
     def logits(self, inputs: Tensor) -> Tensor:
         """Logits [N, C] of inputs [N, *input_shape]."""
         raise NotImplementedError
-
-
-def fitted(inputs: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Images [N, 1 or channels, any height, any width] as the network takes them: resized, and grey as colour.
-
-    Devices do the same with their own images.
-    """
-    if inputs.shape[1] == 1 != shape[0]:
-        inputs = inputs.expand(-1, shape[0], -1, -1)
-    if tuple(inputs.shape[2:]) != shape[1:]:
-        inputs = functional.interpolate(inputs, size=shape[1:], mode="bilinear", align_corners=False)
-    return inputs
 
 
 class MobileLenet(Twin):
