@@ -1,7 +1,7 @@
 """MrTF: model refinery for transductive federated learning, as a plugin of FedML.
 
 Names are imported when they are first asked for, so that `import mrtf_fedml` costs nothing and FedML is imported
-only by those who use it.
+only by those who use it. `<name>Trainer` and `<name>Aggregator` of every registered algorithm are names too.
 """
 
 from __future__ import annotations
@@ -14,23 +14,42 @@ from .version import __version__
 _HOMES = {
     "register": "fedml_bridge.registry",
     "unregister": "fedml_bridge.registry",
-    **{
-        f"{algorithm}{side}": "fedml_bridge.plugin"
-        for algorithm in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF")
-        for side in ("Trainer", "Aggregator")
-    },
+    **dict.fromkeys(
+        (
+            "Algorithm",
+            "ClientTask",
+            "ClientUpdate",
+            "LocalTerm",
+            "RoundReport",
+            "ServerBench",
+            "ServerState",
+            "register_algorithm",
+        ),
+        "algorithms",
+    ),
+    "Callback": "runs.callbacks",
     "MrTFSettings": "settings",
     "RunSettings": "settings",
     "UserError": "errors",
 }
 
-__all__ = ["__version__", *_HOMES]
+_HALVES = tuple(
+    f"{algorithm}{side}"
+    for algorithm in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF")
+    for side in ("Trainer", "Aggregator")
+)
+
+__all__ = ["__version__", *_HOMES, *_HALVES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name.endswith(("Trainer", "Aggregator")) and not name.startswith("_"):
+        from .fedml_bridge.pair import half_named
+
+        return half_named(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -91,6 +91,7 @@ def write_yaml(path: Path, config: dict[str, Any]) -> Path:
 
 
 def _sections() -> dict[str, list[str]]:
+    import mrtf_fedml.algorithms  # noqa: F401  they declare their sections
     from mrtf_fedml.settings import section_keys
 
     return section_keys()

@@ -5,31 +5,48 @@ Lin, Kong, Stich, Jaggi: "Ensemble Distillation for Robust Model Fusion in Feder
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from ..settings import MrTFSettings, RunSettings
+from ..settings.kinds import VALIDATED, Positive, PositiveShare, Steps
+from ..settings.sections import values_of
 from .mrtf import MrTF
+from .registry import register_algorithm
 
 
+@dataclass(frozen=True, config=VALIDATED)
+class FedDFSettings:
+    """What FedDF takes of `mrtf_args`; a preset for MrTF leaves it FedDF."""
+
+    #: The algorithm whose client and server rules come before the distillation.
+    base: str = "FedAvg"
+    refine_steps: Steps = 500
+    refine_lr: Positive = 3e-4
+    refine_lr_decay: PositiveShare = 1.0
+    refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    refine_on: Literal["server", "ranks"] = "server"
+
+
+@register_algorithm
 class FedDF(MrTF):
     """Eq. 1-2: the average follows AvgLogi of the local models, and goes back to the clients.
 
-    It is MrTF with every module of the paper switched off. Of `mrtf_args` it takes the steps, the rate, its decay and
-    the batch size alone, so that a preset for MrTF leaves it FedDF.
+    It is MrTF with every module of the paper switched off.
     """
 
     name: ClassVar[str] = "FedDF"
-    own_keys: ClassVar[tuple[str, ...]] = ("refine_",)
+    Settings = FedDFSettings
 
-    def __init__(self, settings: RunSettings) -> None:
-        super().__init__(settings)
-        self.refinery = MrTFSettings(
+    def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
+        """The refinery with its modules off."""
+        own = settings.of(FedDFSettings, self.section)
+        return MrTFSettings(
             teacher="avg_logit",
             entropy_weights=False,
             self_teaching=False,
             cluster_refinery=False,
-            refine_steps=settings.mrtf.refine_steps,
-            refine_lr=settings.mrtf.refine_lr,
-            refine_lr_decay=settings.mrtf.refine_lr_decay,
-            refine_batch_size=settings.mrtf.refine_batch_size,
+            **values_of(own),
         )

@@ -10,30 +10,43 @@ import copy
 from typing import ClassVar
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..models import FeatureTap
 from ..models.weights import load
-from .contract import Weights
-from .fedavg import FedAvg
+from ..settings.kinds import VALIDATED, NonNegative
+from .base import Algorithm
+from .exchange import ClientTask, Weights
 from .local_training import LocalTerm
+from .registry import register_algorithm
 
 #: The bandwidths, as multiples of the mean squared distance.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-class FedMMD(FedAvg):
+@dataclass(frozen=True, config=VALIDATED)
+class FedMMDSettings:
+    """FedMMD's key in `train_args`."""
+
+    #: Weight of the squared discrepancy beside the cross-entropy. 0 means no effect: FedAvg again.
+    mmd_weight: NonNegative = 0.1
+
+
+@register_algorithm
+class FedMMD(Algorithm):
     """FedAvg whose clients also keep their features h(x) near those of theta_t, with the weight `mmd_weight`."""
 
     name: ClassVar[str] = "FedMMD"
-    own_keys: ClassVar[tuple[str, ...]] = ("mmd_",)
+    Settings = FedMMDSettings
+    section: ClassVar[str] = "train_args"
+    own: FedMMDSettings
 
-    def local_term(self, start: Weights) -> LocalTerm | None:
+    def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The discrepancy; with weight 0 there is none, and this is FedAvg to the bit."""
-        train = self.settings.train
-        if train.mmd_weight == 0:
+        if self.own.mmd_weight == 0:
             return None
-        return DiscrepancyTerm(train.mmd_weight, start, self.settings.model.feature_layer)
+        return DiscrepancyTerm(self.own.mmd_weight, task.start, self.settings.model.feature_layer)
 
 
 class DiscrepancyTerm(LocalTerm):

@@ -8,23 +8,37 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from .contract import Weights
-from .fedavg import FedAvg
+from ..settings.kinds import VALIDATED, NonNegative
+from .base import Algorithm
+from .exchange import ClientTask, Weights
 from .local_training import LocalTerm
+from .registry import register_algorithm
 
 
-class FedProx(FedAvg):
+@dataclass(frozen=True, config=VALIDATED)
+class FedProxSettings:
+    """FedProx's key in `train_args`."""
+
+    #: mu, the weight of 1/2 ||theta - theta_t||^2. 0 means no effect: FedAvg again. 0.001 to 1 make sense.
+    fedprox_mu: NonNegative = 0.01
+
+
+@register_algorithm
+class FedProx(Algorithm):
     """FedAvg whose clients minimise L_k(theta) + mu/2 ||theta - theta_t||^2, with mu `fedprox_mu`."""
 
     name: ClassVar[str] = "FedProx"
-    own_keys: ClassVar[tuple[str, ...]] = ("fedprox_",)
+    Settings = FedProxSettings
+    section: ClassVar[str] = "train_args"
+    own: FedProxSettings
 
-    def local_term(self, start: Weights) -> LocalTerm | None:
+    def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The proximal term; with mu = 0 there is none, and this is FedAvg to the bit."""
-        mu = self.settings.train.fedprox_mu
-        return ProximalTerm(mu, start) if mu > 0 else None
+        mu = self.own.fedprox_mu
+        return ProximalTerm(mu, task.start) if mu > 0 else None
 
 
 class ProximalTerm(LocalTerm):

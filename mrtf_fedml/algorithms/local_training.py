@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..models.weights import load, snapshot
 from ..randomness import forked, torch_generator
 from ..settings import TrainSettings
-from .contract import Weights
+from .exchange import Weights
 
 
 class LocalTerm:

@@ -1,6 +1,6 @@
-"""MrTF: the clients do what FedAvg's do; the server refines the average on its unlabelled inputs.
+"""MrTF: a base's clients and server rule, then the server refines the model on its unlabelled inputs.
 
-Li, Yang, Zhan: "MrTF: Model Refinery for Transductive Federated Learning".
+Li, Yang, Zhan: "MrTF: Model Refinery for Transductive Federated Learning". The paper's base is FedAvg.
 """
 
 from __future__ import annotations
@@ -8,75 +8,128 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from dataclasses import fields, replace
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
+from torch import nn
+
+from ..errors import UserError
 from ..models.weights import mix
 from ..randomness import forked, torch_generator
-from ..refinery import refine
 from ..refinery.rectify import relative_loss
+from ..refinery.refine import refine
 from ..settings import MrTFSettings, RunSettings
-from .contract import (
-    ClientUpdate,
-    RoundReport,
-    ServerBench,
-    ServerState,
-    Weights,
-    mean_loss,
-)
-from .fedavg import FedAvg
+from .base import Algorithm
+from .bench import ServerBench
+from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
+from .local_training import LocalTerm
+from .registry import algorithm_named, register_algorithm
 
 _log = logging.getLogger(__name__)
 
 #: The share of log C that stands in for the mean local loss where no client reports one: halfway.
 UNREPORTED_RELATIVE_LOSS = 0.5
+#: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
+_OWN = "refinery/"
+_TARGETS = _OWN + "targets"
 
 
-class MrTF(FedAvg):
-    """Average, then refine (Sect. 4.4); the refined model is the answer."""
+@register_algorithm
+class MrTF(Algorithm):
+    """The base's round, then refine (Sect. 4.4); the refined model is the answer.
+
+    theta_{t+1} is what the base's server rule makes of the average; with FedAvg it is the average. Without a step of
+    refining (`refine_steps: 0`) everything is the base's, to the bit.
+    """
 
     name: ClassVar[str] = "MrTF"
+    Settings: ClassVar[type[Any]] = MrTFSettings
+    section: ClassVar[str] = "mrtf_args"
     transductive: ClassVar[bool] = True
-    own_keys: ClassVar[tuple[str, ...]] = tuple(field.name for field in fields(MrTFSettings))
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.refinery: MrTFSettings = settings.mrtf
+        self.refinery = self.refinery_settings(settings)
+        self.base = self._base(settings)
+        if self.base.keeps_client_state and not self._is_given("feedback"):
+            self.refinery = replace(self.refinery, feedback="never")
+            if isinstance(self.own, MrTFSettings):
+                self.own = self.refinery
         self._warned_of_no_loss = False
+
+    def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
+        """The refinery's switches."""
+        return settings.of(MrTFSettings, self.section)
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Its own keys, and those of its base."""
+        sections = self.base.sections()
+        for section, values in super().sections().items():
+            sections[section] = {**sections.get(section, {}), **values}
+        return sections
+
+    def has_own_client_rule(self) -> bool:
+        """Its clients are the base's."""
+        return self.base.has_own_client_rule()
+
+    def first_state(self, weights: Weights) -> ServerState:
+        """The base's."""
+        return self.base.first_state(weights)
+
+    def for_client(self, state: ServerState, client: int) -> Extra:
+        """The base's."""
+        return self.base.for_client(_of_base(state), client)
+
+    def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
+        """The base's."""
+        return self.base.train_client(model, task)
+
+    def local_term(self, task: ClientTask) -> LocalTerm | None:
+        """The base's."""
+        return self.base.local_term(task)
+
+    def aggregate(self, updates: list[ClientUpdate]) -> Weights:
+        """The base's."""
+        return self.base.aggregate(updates)
 
     def finish_round(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
     ) -> tuple[ServerState, RoundReport]:
-        """Refine theta_{t+1}; the refined model answers, and `feedback` says what the next clients receive."""
+        """The base's rule, then the refinery; `feedback` says what the next clients receive."""
+        after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
-        local_loss = self._half_known(bench.classes) if reported is None else reported
+        local_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
                 initial=state.weights,
                 local=[update.weights for update in updates],
-                aggregated=aggregated,
+                aggregated=after.answer,
                 inputs=bench.inputs,
                 local_loss=local_loss,
                 settings=self.refinery_of(state.round),
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
-                previous_targets=state.targets,
+                previous_targets=state.memory.get(_TARGETS),
                 known_logits=bench.known_logits(updates),
                 distil=bench.distil,
             )
-        after = replace(
-            state,
-            round=state.round + 1,
-            weights=self._next_start(refined.weights, aggregated, relative_loss(local_loss, bench.classes)),
-            answer=refined.weights,
-            targets=refined.targets if self.refinery.target_smoothing > 0 else None,
+        if self.refinery.refine_steps > 0:
+            relative = relative_loss(local_loss, bench.classes)
+            start = self._next_start(refined.weights, after.weights, relative)
+            after = replace(after, weights=start, answer=refined.weights)
+        if self.refinery.target_smoothing > 0:
+            after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
+        predictions = {
+            "aggregated": refined.aggregated_logits,
+            "ensemble": refined.ensemble,
+            "targets": refined.targets,
+        }
+        return after, RoundReport(
+            metrics={**base_report.metrics, "local_weight": refined.local_weight},
+            predictions={**base_report.predictions, **predictions},
         )
-        report = RoundReport(
-            reported, refined.local_weight, refined.aggregated_logits, refined.ensemble, refined.targets
-        )
-        return after, report
 
     def refinery_of(self, round_index: int) -> MrTFSettings:
         """The switches in round t, whose refining rate is refine_lr * refine_lr_decay^t."""
@@ -84,15 +137,29 @@ class MrTF(FedAvg):
         # After very many rounds the number would become 0, which is no rate.
         return replace(self.refinery, refine_lr=max(rate, sys.float_info.min))
 
-    def _next_start(self, refined: Weights, aggregated: Weights, relative: float) -> Weights:
+    def _is_given(self, key: str) -> bool:
+        """Whether the user has set this key of ours; a key that only others read does not count."""
+        return hasattr(self.own, key) and key in self.settings.given.get(self.section, {})
+
+    def _base(self, settings: RunSettings) -> Algorithm:
+        base = algorithm_named(self.refinery.base, f"{self.section}.base")
+        if issubclass(base, MrTF):
+            raise UserError(
+                f"{self.section}.base is {self.refinery.base!r}, which refines already; name what the refinery is to "
+                "stand on, such as FedAvg or Scaffold"
+            )
+        return base(settings)
+
+    def _next_start(self, refined: Weights, base: Weights, relative: float) -> Weights:
         """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
         if self.refinery.feedback == "always":
             return refined
         if self.refinery.feedback == "never":
-            return aggregated
-        return mix(refined, aggregated, relative)
+            return base
+        return mix(refined, base, relative)
 
-    def _half_known(self, classes: int) -> float:
+    def _loss_of_halfway(self, classes: int) -> float:
+        """What stands in for the mean local loss where no client reports one."""
         if not self._warned_of_no_loss:
             self._warned_of_no_loss = True
             _log.warning(
@@ -100,3 +167,9 @@ class MrTF(FedAvg):
                 "(a trainer of ours reports it)"
             )
         return UNREPORTED_RELATIVE_LOSS * math.log(max(classes, 2))
+
+
+def _of_base(state: ServerState) -> ServerState:
+    """The state as the base left it: the refinery's part of the memory is none of its business."""
+    memory: Memory = {name: value for name, value in state.memory.items() if not name.startswith(_OWN)}
+    return replace(state, memory=memory)

@@ -6,29 +6,38 @@ ICML 2020.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..settings import RunSettings, TrainSettings
-from .contract import (
-    ClientUpdate,
-    RoundReport,
-    ServerBench,
-    ServerState,
-    Weights,
-)
-from .fedavg import FedAvg
+from ..settings.kinds import VALIDATED
+from .base import Algorithm
+from .bench import ServerBench
+from .exchange import ClientTask, ClientUpdate, RoundReport, ServerState, Weights
 from .local_training import LocalTerm, gradient_at, train_locally
+from .registry import register_algorithm
 
 _SERVER = "server"
 
 
-class Scaffold(FedAvg):
+@dataclass(frozen=True, config=VALIDATED)
+class ScaffoldSettings:
+    """Scaffold's keys in `train_args`."""
+
+    #: How a client's variate is renewed: 1, the gradient at theta_t (one more pass over the client's samples), or 2,
+    #: what the client's own steps amount to.
+    scaffold_option: Literal[1, 2] = 2
+    #: Whether clients keep `momentum`; without it they step by learning_rate alone.
+    scaffold_momentum: bool = True
+
+
+@register_algorithm
+class Scaffold(Algorithm):
     """Clients step along g - c_k + c; c_k and c are what client k's and everybody's gradients are expected to be.
 
     The server keeps all variates, so a client may train in any process, and a client that comes back after many rounds
@@ -37,7 +46,10 @@ class Scaffold(FedAvg):
     """
 
     name: ClassVar[str] = "Scaffold"
-    own_keys: ClassVar[tuple[str, ...]] = ("scaffold_",)
+    Settings = ScaffoldSettings
+    section: ClassVar[str] = "train_args"
+    keeps_client_state: ClassVar[bool] = True
+    own: ScaffoldSettings
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -52,42 +64,32 @@ class Scaffold(FedAvg):
                 "Scaffold's variates tell a client's gradient without noise, so no privacy (dp_args) can be promised; "
                 "leave clip and sigma out, or choose another algorithm"
             )
-        self.local: TrainSettings = train if train.scaffold_momentum else replace(train, momentum=0.0)
+        self.local: TrainSettings = train if self.own.scaffold_momentum else replace(train, momentum=0.0)
 
     def for_client(self, state: ServerState, client: int) -> Weights:
-        """The correction c - c_k, a tensor a parameter; nothing while both are zero."""
+        """The correction c - c_k, one tensor per parameter; nothing while both are zero."""
         common = _variate(state, _SERVER)
         own = _variate(state, client)
         return {name: value - own[name] if name in own else value for name, value in common.items()}
 
-    def train_client(
-        self,
-        model: nn.Module,
-        start: Weights,
-        data: Iterable[Any],
-        samples: int,
-        client: int,
-        round_index: int,
-        given: Weights | None = None,
-    ) -> ClientUpdate:
+    def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         """Corrected local steps, and the client's new variate."""
         names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        correction = given or {}
         variate: Weights | None = None
-        if self.local.scaffold_option == 1:
-            variate = gradient_at(model, start, data, self.seed, client, round_index)
-        term = VariateTerm(correction)
+        if self.own.scaffold_option == 1:
+            variate = gradient_at(model, task.start, task.data, self.seed, task.client, task.round)
+        term = VariateTerm(task.extra)
         weights, loss = train_locally(
-            model, start, data, self.local, self.seed, client=client, round_index=round_index, term=term
+            model, task.start, task.data, self.local, self.seed, client=task.client, round_index=task.round, term=term
         )
         if variate is None:
             # With momentum m, a step's gradient moves the weights by lr (1 + m + m^2 + ...) in the end.
             moved = term.steps * self.local.learning_rate / (1 - self.local.momentum)
             variate = {
-                name: (start[name].cpu() - weights[name]) / moved - correction.get(name, torch.zeros(())).cpu()
+                name: (task.start[name].cpu() - weights[name]) / moved - task.extra.get(name, torch.zeros(())).cpu()
                 for name in names
             }
-        return ClientUpdate(client, samples, weights, loss, variate)
+        return ClientUpdate(task.client, task.samples, weights, loss, variate)
 
     def finish_round(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
@@ -98,9 +100,9 @@ class Scaffold(FedAvg):
         memory = dict(state.memory)
         for update in updates:
             # FedML's defences may make one model of several clients': it has no variate of its own.
-            if update.variate is None or update.client < 0:
+            if update.client < 0:
                 continue
-            for name, new in update.variate.items():
+            for name, new in update.extra.items():
                 old = state.memory.get(_key(update.client, name), torch.zeros_like(new))
                 common = memory.get(_key(_SERVER, name), torch.zeros_like(new))
                 memory[_key(_SERVER, name)] = common + (new - old) / clients

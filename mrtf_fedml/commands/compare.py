@@ -8,18 +8,15 @@ import sys
 from pathlib import Path
 
 from ..errors import UserError
-from ..experiments.bar import ComparisonBar
 from ..experiments.plan import ABLATION, Trial, planned
+from ..experiments.progress import ComparisonProgress
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
 from ..runs.store import RunStore
 from ..settings import RunSettings
-from ..settings.yaml_file import (
-    Config,
-    read_config,
-    warn_of_near_misses,
-    with_changes,
-)
+from ..settings.secrets import words_without_secrets
+from ..settings.sections import Config
+from .configuration import configured
 
 #: What is compared where nothing else is asked for.
 ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")
@@ -31,15 +28,14 @@ def compare(options: argparse.Namespace) -> int:
         raise UserError("--ablation brings its own bars, from PA to ST+RD+CLR; leave --algorithms out")
     if options.target is not None and not 0 < options.target <= 1:
         raise UserError(f"--target is {options.target:g}; an accuracy lies between 0 and 1, such as 0.8")
-    config = with_changes(read_config(options.cf), options.set)
-    warn_of_near_misses(config)
+    config = configured(options.cf, options.set)
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
-    bar = ComparisonBar()
-    runner = Runner(folder, options.jobs, bar)
+    progress = ComparisonProgress()
+    runner = Runner(folder, options.jobs, progress)
     waiting = len({trial.key for trial in trials if not runner.is_done(trial)})
-    bar.tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
+    progress.tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
     runner.do(trials)
     print(_written(options, config, trials, runner, folder))
     return 0
@@ -52,12 +48,17 @@ def _names(words: str | None) -> list[str]:
     return names
 
 
+def _command(words: list[str]) -> str:
+    """What was typed, for the page; where a program called us, only that it was a comparison."""
+    return shlex.join(["mrtf", *words_without_secrets(words)]) if words[:1] == ["compare"] else "mrtf compare"
+
+
 def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
     from ..experiments import figures, tables
     from ..experiments.page import comparison_page
 
     rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
-    table, told = tables.cells(rows, options.target), tables.notes(rows, options.target)
+    table, notes = tables.cells(rows, options.target), tables.notes(rows, options.target)
     dataset = RunSettings.from_config(config).data.dataset
     title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
     drawn = {"Accuracy over rounds": figures.curves(rows, title)}
@@ -67,7 +68,7 @@ def _written(options: argparse.Namespace, config: Config, trials: list[Trial], r
         drawn["Final accuracy, module by module"] = bars = figures.bars(rows, title)
         (folder / "bars.png").write_bytes(bars)
     store.write_text("table.csv", tables.as_csv(rows, options.target))
-    store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(told) + "\n")
-    command = shlex.join(["mrtf", *sys.argv[1:]]) if sys.argv[1:2] == ["compare"] else "mrtf compare"
-    store.write_text("comparison.html", comparison_page(title, table, told, drawn, command, config))
-    return "\n".join(["", tables.as_text(table), "", *told, f"The page is {folder / 'comparison.html'}"])
+    store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(notes) + "\n")
+    command = _command(sys.argv[1:])
+    store.write_text("comparison.html", comparison_page(title, table, notes, drawn, command, config))
+    return "\n".join(["", tables.as_text(table), "", *notes, f"The page is {folder / 'comparison.html'}"])

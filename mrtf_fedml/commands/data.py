@@ -8,14 +8,12 @@ from ..data import load
 from ..data.statistics import OBSERVED, Statistics, statistics_of
 from ..report.bubbles import draw_bubbles
 from ..settings import DataSettings, RunSettings
-from ..settings.yaml_file import read_config, warn_of_near_misses, with_changes
+from .configuration import configured
 
 
 def describe(config_file: str, changes: list[str], plot: str | None) -> str:
     """The paper's table of statistics for the configuration's data and split; `plot` names a picture to write."""
-    config = with_changes(read_config(config_file), changes)
-    warn_of_near_misses(config)
-    settings = RunSettings.from_config(config)
+    settings = RunSettings.from_config(configured(config_file, changes))
     dataset = load(settings)
     # The check that a run makes: more clients a round than there are would stop it.
     settings = settings.with_clients(dataset.client_num)

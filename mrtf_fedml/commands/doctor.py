@@ -72,7 +72,7 @@ def check_torch() -> Check:
     """PyTorch imports."""
     outcome = _try_import("torch", IMPORT_SECONDS)
     if not outcome.well:
-        return Check("torch", False, outcome.told, _INSTALL)
+        return Check("torch", False, outcome.error, _INSTALL)
     import torch
 
     return Check("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads")
@@ -82,7 +82,7 @@ def check_torchvision() -> Check:
     """The torchvision that belongs to this torch: FedML imports it at once."""
     outcome = _try_import("torchvision", IMPORT_SECONDS)
     remedy = "torch and torchvision must be built for each other: pip install --upgrade torch torchvision"
-    return Check("torchvision", outcome.well, outcome.told or _version("torchvision"), remedy)
+    return Check("torchvision", outcome.well, outcome.error or _version("torchvision"), remedy)
 
 
 def check_numpy() -> Check:
@@ -113,9 +113,9 @@ def check_fedml() -> Check:
     if outcome.well:
         return Check("fedml", True, f"{version}, imports in {outcome.seconds:.0f} s")
     remedy = "run python -c 'import fedml' to see all of it"
-    if "pkg_resources" in outcome.told:
+    if "pkg_resources" in outcome.error:
         remedy = "setuptools dropped pkg_resources, which FedML imports: pip install 'setuptools<81'"
-    return Check("fedml", False, f"{version}, but its import fails: {outcome.told}", remedy)
+    return Check("fedml", False, f"{version}, but its import fails: {outcome.error}", remedy)
 
 
 def check_gpu() -> Check:
@@ -170,10 +170,10 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 @dataclass(frozen=True)
 class Import:
-    """How an import went: `told` is the error's last line."""
+    """How an import went: `error` is the last line of what it said, empty where all is well."""
 
     well: bool
-    told: str
+    error: str
     seconds: float
 
 
@@ -192,8 +192,8 @@ def _try_import(module: str, timeout: float) -> Import:
         except subprocess.TimeoutExpired:
             return Import(False, f"no end after {timeout:.0f} s", timeout)
     lines = done.stderr.strip().splitlines()
-    told = "" if done.returncode == 0 else lines[-1] if lines else f"exit status {done.returncode}"
-    return Import(done.returncode == 0, told, time.monotonic() - started)
+    error = "" if done.returncode == 0 else lines[-1] if lines else f"exit status {done.returncode}"
+    return Import(done.returncode == 0, error, time.monotonic() - started)
 
 
 def _version(distribution: str) -> str:

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..algorithms import algorithm_of
 from ..errors import UserError
 from ..process.failure import one_for_all
 from ..process.logs import hold_log
@@ -20,12 +21,9 @@ from ..process.start import (
 )
 from ..runs.store import RunStore
 from ..settings import RunSettings
-from ..settings.yaml_file import (
-    Config,
-    read_config,
-    warn_of_near_misses,
-    with_changes,
-)
+from ..settings.sections import Config
+from ..settings.yaml_file import read_config, warn_of_near_misses
+from .configuration import changed
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
             if rank is None and started_rank() > 0:
                 hold_log()
             warn_of_near_misses(config)
-            check_start(
-                settings.common.training_type, settings.common.backend, settings.mrtf.refine_on, started_ranks()
-            )
+            # Made once for its checks: everything that can be wrong with its settings is found here.
+            refine_on = getattr(algorithm_of(settings).own, "refine_on", "server")
+            check_start(settings.common.training_type, settings.common.backend, refine_on, started_ranks())
         if rank is None:
             run_dir = _run(options, config, settings)
             if started_rank() == 0 and run_dir is not None:
@@ -54,11 +52,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, config: Config, settings: RunSettings, rank: int | None = None) -> Path | None:
     with agreement():
-        # Everything that can be wrong with settings and data is found before the seconds that FedML's import takes.
-        from ..algorithms import algorithm_named
+        # Everything that can be wrong with the data is found before the seconds that FedML's import takes.
         from ..data import TransductiveDataset, load_for
 
-        algorithm_named(settings.train.federated_optimizer)
         dataset = load_for(settings, rank)
         if rank is None and isinstance(dataset, TransductiveDataset):
             # Where clients are users, or come from a loader, the data say how many there are.
@@ -96,16 +92,16 @@ def _configuration(options: argparse.Namespace) -> Config:
     if options.resume is not None:
         if options.cf is not None:
             raise UserError("--resume goes on with a run's own configuration; leave --cf out")
-        return with_changes(RunStore.open(options.resume).read_config(), options.set)
+        return changed(RunStore.open(options.resume).read_config(), options.set)
     if options.cf is None:
         raise UserError("mrtf run needs --cf FILE.yaml; `mrtf example quickstart` writes one to start from")
-    return with_changes(read_config(options.cf), options.set)
+    return changed(read_config(options.cf), options.set)
 
 
 def _ending(store: RunStore) -> str:
     summary: dict[str, Any] = json.loads((store.path / "summary.json").read_text())
     rows = [
-        ("algorithm", summary["algorithm"] + (f" ({summary['preset']})" if summary["preset"] else "")),
+        ("algorithm", summary["algorithm"] + _variant(summary)),
         ("rounds", f"{summary['rounds']} of {summary['rounds_asked_for']} in {summary['seconds']:.1f} s"),
         ("samples labelled", f"{summary['samples_labelled']} in {summary['classes']} classes"),
     ]
@@ -121,6 +117,13 @@ def _ending(store: RunStore) -> str:
     rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]
     width = max(len(word) for word, _ in rows)
     return "\n".join(["", *(f"  {word:<{width}}  {value}" for word, value in rows)])
+
+
+def _variant(summary: dict[str, Any]) -> str:
+    """Which MrTF it was: its preset, and its base where that is not FedAvg."""
+    words = [summary["preset"], f"on {summary['base']}" if summary["base"] not in (None, "FedAvg") else None]
+    variant = ", ".join(word for word in words if word)
+    return f" ({variant})" if variant else ""
 
 
 def _privacy(summary: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ def read_own_file(name: str, rank: int) -> Source:
     has them. The names must be the same for all: they say which class is which, also to those who hold none of it.
     """
     path = Path(name.replace("{rank}", str(rank))).expanduser()
-    origin = f"own_data_file {str(path)!r}"
+    origin = f"data_args.own_data_file {str(path)!r}"
     arrays = _arrays(path, origin, _SERVER if rank == 0 else _SILO)
     if rank == 0:
         # The checks are for both halves of a source; the half that a party lacks is stood in for by a row of the other.

@@ -44,7 +44,7 @@ def load_for(settings: RunSettings, rank: int | None) -> TransductiveDataset | S
 
 def _for_server(settings: RunSettings) -> TransductiveDataset:
     """The server's inputs; the clients' samples are not kept."""
-    own = settings.silo.own_data_file
+    own = settings.data.own_data_file
     if own is None and settings.data.loader is not None:
         whole = _all_clients(settings)
         return _server_alone(
@@ -87,7 +87,7 @@ def _server_alone(
 
 def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
     """The silo's own file; or, in a try-out where every machine has all data, the rows of its shard and no others."""
-    own = settings.silo.own_data_file
+    own = settings.data.own_data_file
     if own is None and settings.data.loader is not None:
         whole = _all_clients(settings)
         # A sample of the server's would be none of this silo's business: only its shape is kept.

@@ -7,16 +7,16 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from ..algorithms import algorithm_named
+from ..algorithms import OUR_PREFIX, algorithm_named, algorithm_names, algorithm_of
 from ..errors import UserError
-from ..settings import RunSettings
-from ..settings.baselines import BaselineSettings
-from ..settings.mrtf import PRESETS, MrTFSettings
-from ..settings.yaml_file import Config, with_changes
+from ..settings import PRESETS, RunSettings, section_keys
+from ..settings.mrtf import without_preset
+from ..settings.sections import Config
+from ..settings.yaml_file import with_changes
 from ..version import __version__
+from .stamps import stamps_of
 
 #: The modules of the paper, one after another, by settings of MrTF alone, from the paper's words.
 ABLATION: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def planned(
 
     Args:
         config: FedML's sections.
-        labels: algorithms, as `FedAvg` or `MrTF:paper`; or bars of the ablation.
+        labels: algorithms, as `FedAvg`, `MrTF:paper` or `MrTF:tuned+Scaffold`; or bars of the ablation.
         seeds: how many, from random_seed upwards.
         grid: `key=value,value`, of which every combination is run.
         ablation: whether `labels` are bars of the ablation.
@@ -93,55 +93,65 @@ def planned(
 def key_of(config: Config) -> str:
     """A short name of all that a run's result depends on.
 
-    Where it writes, whom it tells, and keys that its algorithm does not read are left out. So are defaults, written out
-    or not, and the preset, whose values are there in its place; and the number of threads: it is what `--jobs` leaves
-    to a run, and changes rounding alone.
+    Where it writes, whom it tells, and keys that its algorithm does not read are left out. Defaults count the same
+    whether they are written out or not, and the preset by its values. So is the number of threads left out: it is what
+    `--jobs` leaves to a run, and changes rounding alone.
     """
     settings = RunSettings.from_config(config)
-    algorithm = algorithm_named(settings.train.federated_optimizer)
-    relevant: dict[str, dict[str, Any]] = {section: dict(values) for section, values in config.items()}
-    defaults = RunSettings().to_config()
-    for section, values in settings.to_config().items():
-        relevant.setdefault(section, {}).update(values)
-        for key, value in defaults[section].items():
-            if relevant[section][key] == value:
-                del relevant[section][key]
-    relevant.setdefault("train_args", {})["federated_optimizer"] = algorithm.name
-    for section, part in (("train_args", BaselineSettings), ("mrtf_args", MrTFSettings)):
-        for field in dataclasses.fields(part):
-            if not field.name.startswith(algorithm.own_keys):
-                relevant[section].pop(field.name, None)
-    relevant["mrtf_args"].pop("preset", None)
-    relevant.pop("tracking_args", None)
-    relevant["common_args"].pop("run_dir", None)
-    relevant["device_args"].pop("threads", None)
-    relevant["mrtf_fedml"] = {"version": __version__, "file": _file_stamp(settings.data.data_file)}
+    algorithm = algorithm_of(settings)
+    known = {key for keys in section_keys().values() for key in keys}
+    relevant: dict[str, dict[str, Any]] = {
+        section: {key: value for key, value in values.items() if key not in known}
+        for section, values in config.items()
+        if section != "tracking_args"
+    }
+    for ours in (settings.to_config(), algorithm.sections()):
+        for section, values in ours.items():
+            relevant.setdefault(section, {}).update(values)
+    relevant["train_args"]["federated_optimizer"] = algorithm.name
+    for section, key in (("mrtf_args", "preset"), ("common_args", "run_dir"), ("device_args", "threads")):
+        relevant.get(section, {}).pop(key, None)
+    relevant["inputs"] = {"version": __version__, **stamps_of(settings, algorithm)}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _file_stamp(name: str | None) -> Any:
-    """Tells a user's file from the same name with other contents."""
-    if name is None or not Path(name).is_file():
-        return None
-    status = Path(name).stat()
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _variant(config: Config, label: str) -> Config:
-    """The configuration with this algorithm, in one process: every backend gives the same answer."""
-    name, colon, preset = label.partition(":")
-    algorithm = algorithm_named(name).name
-    changed = _with(config, "train_args", {"federated_optimizer": algorithm})
+    """The configuration with this algorithm, in one process: every backend gives the same answer.
+
+    Args:
+        config: FedML's sections.
+        label: `FedAvg`, `package.module:Class`, `MrTF:tuned`, `MrTF:tuned+Scaffold`, `FedDF+Scaffold`.
+    """
+    word, plus, base = label.partition("+")
+    name, preset = _with_preset(word)
+    algorithm = algorithm_named(name)
+    changed = _with(config, "train_args", {"federated_optimizer": name})
     changed = _with(changed, "common_args", {"training_type": "simulation"})
     changed = _with(changed, "comm_args", {"backend": "sp"})
-    if not colon:
-        return changed
-    if algorithm != "MrTF" or preset not in PRESETS:
-        raise UserError(
-            f"--algorithms: {label!r} names no preset; only MrTF has some: "
-            + ", ".join(f"MrTF:{known}" for known in PRESETS)
-        )
-    return _with(changed, "mrtf_args", {"preset": preset})
+    if preset:
+        section = algorithm.section_name()
+        changed[section] = {**without_preset(changed.get(section, {})), "preset": preset}
+    if plus:
+        if "base" not in [field.name for field in dataclasses.fields(algorithm.Settings)]:
+            raise UserError(f"--algorithms: {label!r} names a base, but {algorithm.name} has none; MrTF and FedDF have")
+        algorithm_named(base, "--algorithms: the base")
+        changed = _with(changed, algorithm.section_name(), {"base": base})
+    return changed
+
+
+def _with_preset(word: str) -> tuple[str, str]:
+    """The algorithm and its preset: `MrTF:tuned` has one, `package.module:Class` is a name."""
+    name, colon, preset = word.rpartition(":")
+    if not colon or name.lower() + ":" == OUR_PREFIX:
+        return word, ""
+    if name in algorithm_names():
+        if name != "MrTF" or preset not in PRESETS:
+            raise UserError(
+                f"--algorithms: {word!r} names no preset; only MrTF has some: "
+                + ", ".join(f"MrTF:{known}" for known in PRESETS)
+            )
+        return name, preset
+    return word, ""
 
 
 def _varied(variants: Mapping[str, Config], vary: Sequence[str]) -> dict[str, Config]:

@@ -20,8 +20,9 @@ import yaml
 from ..errors import UserError
 from ..runs.store import RunStore
 from ..settings import RunSettings
-from .bar import ComparisonBar
+from ..settings.secrets import without_secrets
 from .plan import Trial
+from .progress import ComparisonProgress
 
 #: Seconds between two looks at the processes; a run takes many of them.
 _LOOK = 0.2
@@ -39,12 +40,12 @@ class _Running:
 class Runner:
     """The runs of a comparison, under `folder`/runs."""
 
-    def __init__(self, folder: Path, jobs: int, bar: ComparisonBar) -> None:
+    def __init__(self, folder: Path, jobs: int, progress: ComparisonProgress) -> None:
         if jobs < 1:
             raise UserError(f"--jobs is {jobs}; at least one run must be at work")
         self.folder = folder / "runs"
         self.jobs = jobs
-        self.bar = bar
+        self.progress = progress
 
     def run_dir(self, trial: Trial) -> Path:
         """Where the trial's run is."""
@@ -68,7 +69,7 @@ class Runner:
         todo = list({trial.key: trial for trial in trials if not self.is_done(trial)}.values())
         mine, done, at_work, failed = list(todo), 0, list[_Running](), ""
         asked_for = [RunSettings.from_config(trial.config).train.comm_round for trial in mine]
-        self.bar.start(sum(asked_for), self._rounds_of(mine))
+        self.progress.start(sum(asked_for), self._rounds_of(mine))
         try:
             while at_work or (todo and not failed):
                 for running in [one for one in at_work if one.process.poll() is not None]:
@@ -76,15 +77,15 @@ class Runner:
                     running.lock.close()
                     if self.is_done(running.trial):
                         done += 1
-                        self.bar.tell(f"{done}/{len(mine)}  {_name(running.trial)}")
+                        self.progress.tell(f"{done}/{len(mine)}  {_name(running.trial)}")
                     else:
                         failed = failed or self._why(running.trial)
                 if not failed:
                     at_work += self._start(todo, self.jobs - len(at_work))
-                self.bar.show(lambda: self._rounds_of(mine))
+                self.progress.show(lambda: self._rounds_of(mine))
                 time.sleep(_LOOK)
         finally:
-            self.bar.close()
+            self.progress.close()
             _end(at_work)
         if failed:
             raise UserError(failed)
@@ -116,7 +117,8 @@ class Runner:
         if not self._can_go_on(trial):
             shutil.rmtree(run_dir, ignore_errors=True)
             file = self.folder / f"{trial.key}.yaml"
-            config = {section: dict(values) for section, values in trial.config.items()}
+            # One process needs no broker, no bucket and no account, and the file stays.
+            config = without_secrets(trial.config)
             config.setdefault("common_args", {})["run_dir"] = str(run_dir)
             threads = config.setdefault("device_args", {}).get("threads") or self._threads()
             config["device_args"]["threads"] = threads

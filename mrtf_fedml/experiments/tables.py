@@ -42,27 +42,27 @@ def cells(rows: Sequence[Row], target: float | None) -> Cells:
 def notes(rows: Sequence[Row], target: float | None) -> list[str]:
     """What a reader must know of the numbers."""
     seeds = rows[0].seeds
-    told = [
+    lines = [
         f"Mean ± standard deviation over {seeds} seeds."
         if seeds > 1
         else "One seed: no standard deviation, and differences may be chance."
     ]
-    told.append("Within a seed all had the same split, the same initial weights and the same clients in each round.")
-    told.append("Last ten: the mean over the last ten rounds that were scored.")
+    lines.append("Within a seed all had the same split, the same initial weights and the same clients in each round.")
+    lines.append("Last ten: the mean over the last ten rounds that were scored.")
     baseline = _baseline(rows)
     if baseline:
-        told.append(
+        lines.append(
             f"Below {baseline.label}: in how many windows of {WINDOW} scored rounds the curve, a mean over the seeds, "
             "lies below it."
         )
     if any(row.point for row in rows):
-        told.append(
+        lines.append(
             "Of the grid each algorithm's best point by final accuracy is shown, as in the paper: the labels of the "
             "server's set chose it, which a server without labels could not do."
         )
     if target is not None:
-        told.append(f"Rounds to {target:g}: over the seeds that reached it; how many did stands beside it if not all.")
-    return told
+        lines.append(f"Rounds to {target:g}: over the seeds that reached it; how many did stands beside it if not all.")
+    return lines
 
 
 def as_text(table: Cells) -> str:

@@ -1,72 +1,110 @@
-"""FedML's `args`: made from our configuration, read back into our settings, and shown to FedML as FedAvg's."""
+"""FedML's `args`: made from our configuration, read into our settings once, and shown to FedML as FedAvg's."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from fedml.arguments import Arguments
 
-from ..settings import MrTFSettings, RunSettings
+from ..algorithms import Algorithm, import_named
+from ..settings import RunSettings, section_keys
+from ..settings.secrets import without_secrets
+from ..settings.sections import Config, in_their_homes
 
 
-def arguments_from(config_file: Path, rank: int = 0) -> Arguments:
-    """FedML's own arguments, from a configuration file, without its command line."""
-    role = "server" if rank == 0 else "client"
-    command_line = Namespace(yaml_config_file=str(config_file), rank=rank, role=role, run_id="0")
-    args = Arguments(command_line, override_cmd_args=True)
-    # The place is the command line's. FedML's agents write theirs into the file, and say by a variable that they do.
-    args.rank, args.role = rank, role
-    if "FEDML_USING_MLOPS" in os.environ:
-        args.using_mlops = os.environ["FEDML_USING_MLOPS"]
+class MadeArguments(Arguments):
+    """FedML's arguments from sections that we hold already: no file, and no command line of FedML's."""
+
+    def __init__(self, config: Config, rank: int) -> None:
+        self.set_attr_from_config(config)
+        self.yaml_config_file = ""
+        self.run_id = getattr(self, "run_id", "0")
+        # The place is the command line's. FedML's agents write theirs into the file, and say so by a variable.
+        self.rank, self.role = rank, "server" if rank == 0 else "client"
+        if "FEDML_USING_MLOPS" in os.environ:
+            self.using_mlops = os.environ["FEDML_USING_MLOPS"]
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What was resolved, from which values, and what the user had written."""
+
+    settings: RunSettings
+    values: Mapping[str, Any]
+    config: Config
+
+
+def arguments_from(config: Config, settings: RunSettings, rank: int = 0) -> Arguments:
+    """FedML's arguments for a run of ours, which carry the settings; FedML's own keys are the configuration's.
+
+    Args:
+        config: the user's sections.
+        settings: the same, resolved.
+        rank: this process's place; 0 is the server.
+    """
+    merged = {section: dict(values) for section, values in config.items()}
+    for section, values in settings.to_config().items():
+        merged.setdefault(section, {}).update(values)
+    args = MadeArguments(merged, rank)
+    args.mrtf_carried = _Carried(settings, _values(args), {name: dict(values) for name, values in config.items()})
     return args
 
 
 def settings_of(args: Any) -> RunSettings:
-    """Our settings, from FedML's flattened arguments.
-
-    FedML forgets the sections, so `mrtf_args` is read again from the file the arguments came from, to find keys that
-    do not exist; the values are those of `args`, which a program may have changed since.
-    """
-    flat = dict(vars(args))
-    config = _file_of(args)
-    if config is None:
-        names = [field.name for field in dataclasses.fields(MrTFSettings)]
-        section = {name: flat[name] for name in names if name in flat}
-    else:
-        section = config.get("mrtf_args") or {}
-    return RunSettings.from_flat(flat, {key: flat.get(key, value) for key, value in section.items()})
+    """Our settings. They are resolved once and carried on `args`; a program that changes a value there is heard."""
+    carried: _Carried | None = getattr(args, "mrtf_carried", None)
+    if carried is not None and carried.values == _values(args):
+        return carried.settings
+    config = carried.config if carried is not None else _file_of(args)
+    import_named({**config, "": {"federated_optimizer": getattr(args, "federated_optimizer", "")}})
+    values = _values(args)
+    settings = RunSettings.from_config(_as_set(config, values))
+    args.mrtf_carried = _Carried(settings, values, config)
+    return settings
 
 
-def resolved_config(args: Any, settings: RunSettings) -> dict[str, dict[str, Any]]:
+def resolved_config(args: Any, algorithm: Algorithm) -> Config:
     """The user's sections with our keys resolved in them, for the run's folder; secrets stay out of it."""
-    config = _file_of(args) or {}
-    resolved = {section: _without_secrets(values or {}) for section, values in config.items()}
-    for section, values in settings.to_config().items():
-        resolved.setdefault(section, {}).update(values)
+    settings = algorithm.settings
+    resolved = in_their_homes(without_secrets(args.mrtf_carried.config))
+    for ours in (settings.to_config(), algorithm.sections()):
+        for section, values in ours.items():
+            resolved.setdefault(section, {}).update(values)
     return resolved
 
 
-_SECRETS = ("wandb_key", "mlops_api_key", "MQTT_PWD", "CN_S3_AKI", "CN_S3_SAK")
+def _values(args: Any) -> dict[str, Any]:
+    """The values of `args` under keys of ours."""
+    known = {key for keys in section_keys().values() for key in keys}
+    return {key: value for key, value in vars(args).items() if key in known}
 
 
-def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_secrets(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in _SECRETS
+def _as_set(config: Config, values: Mapping[str, Any]) -> Config:
+    """The sections with the values that stand in `args` now; a key that no section has goes to its home."""
+    changed = {
+        section: {key: values.get(key, value) for key, value in keys.items()} for section, keys in config.items()
     }
+    written = {key for keys in changed.values() for key in keys}
+    for section, keys in section_keys().items():
+        for key in keys:
+            if key in values and key not in written:
+                changed.setdefault(section, {})[key] = values[key]
+                written.add(key)
+    return changed
 
 
-def _file_of(args: Any) -> dict[str, Any] | None:
+def _file_of(args: Any) -> Config:
+    """The sections that FedML has forgotten, read again from the user's file, once; empty where there is none."""
     paths = getattr(args, "yaml_paths", None)
     if not paths or not Path(paths[0]).is_file():
-        return None
-    return yaml.safe_load(Path(paths[0]).read_text()) or {}
+        return {}
+    config = yaml.safe_load(Path(paths[0]).read_text()) or {}
+    return {section: dict(values) for section, values in config.items() if isinstance(values, Mapping)}
 
 
 class AsFedAvg:

@@ -11,71 +11,80 @@ import torch
 from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
-from ..algorithms import FedAvg
-from ..algorithms.contract import ClientUpdate
-from ..models.weights import load, snapshot
+from ..algorithms import Algorithm, ClientTask, ClientUpdate
+from ..errors import UserError
+from ..models.weights import clone, snapshot
 from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
-from .messages import (
-    Message,
-    extra_of,
-    weights_of,
-    with_extra,
-    with_loss,
-)
+from .messages import Payload, extra_of, update_payload, weights_of
 
 
 class AlgorithmTrainer(ClientTrainer):
-    """FedML's client side of an algorithm."""
+    """FedML's client side of an algorithm. What the algorithm's `train_client` returns is what is sent."""
 
-    algorithm_class: ClassVar[type[FedAvg]]
+    algorithm_class: ClassVar[type[Algorithm]]
 
     def __init__(self, model: nn.Module, args: Any) -> None:
         super().__init__(model, AsFedAvg(args))
         self.algorithm = self.algorithm_class(settings_of(args))
-        self._given: Message = {}
-        self._start: Message = {}
-        self._trained: ClientUpdate | None = None
-        self._outgoing: ClientUpdate | None = None
+        #: What the server sent; None before anything came.
+        self._received: Payload | None = None
+        #: theta_t of the turn.
+        self._start: Payload = {}
+        #: What was trained from it; None until then.
+        self._update: ClientUpdate | None = None
+        #: Whether the update is ready to leave: FedML's and our noise are on it.
+        self._sealed = False
 
     def get_model_params(self) -> OrderedDict[str, Tensor]:
-        """The weights as clones, and, after local training, the loss and what else it tells, under reserved keys."""
-        message = snapshot(self.model)
-        if self._outgoing is not None and self._outgoing.loss is not None:
-            message = with_loss(message, self._outgoing.loss)
-        if self._outgoing is not None and self._outgoing.variate is not None:
-            message = with_extra(message, self._outgoing.variate)
-        return message
+        """After the hooks, all that the client sends; before them the weights alone, which FedML may add noise to."""
+        if self._update is not None:
+            return update_payload(self._update) if self._sealed else weights_of(self._update.weights)
+        return snapshot(self.model) if self._received is None else clone(weights_of(self._received))
 
-    def set_model_params(self, model_parameters: Message) -> None:
-        """Start from these weights."""
-        self._outgoing = None
-        self._given = extra_of(model_parameters)
-        load(self.model, weights_of(model_parameters))
+    def set_model_params(self, model_parameters: Payload) -> None:
+        """What the server sent; or, between training and sending, the weights with FedML's noise on them."""
+        if self._update is not None and not self._sealed:
+            self._update = replace(self._update, weights=weights_of(model_parameters))
+            return
+        self._received, self._update, self._sealed = model_parameters, None, False
 
     def train(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """The client's rule, for the client `self.id` in the round `args.round_idx`."""
         self.model.to(device)
-        self._start = snapshot(self.model)
-        self._trained = self.algorithm.train_client(
-            self.model,
+        self._start = snapshot(self.model) if self._received is None else weights_of(self._received)
+        task = ClientTask(
+            client=int(self.id),
+            round=int(args.round_idx),
             start=self._start,
             data=train_data,
             samples=self.local_sample_number,
-            client=int(self.id),
-            round_index=int(args.round_idx),
-            given=self._given,
+            extra=extra_of(self._received or {}),
         )
+        self._update, self._sealed = self.algorithm.train_client(self.model, task), False
+        if set(self._update.weights) != set(self._start):
+            raise UserError(
+                f"{self.algorithm.name}'s train_client returns other weights than it was given; they must have the "
+                "model's names"
+            )
 
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
-        """Differential privacy, FedML's or ours; then the loss, which is no weight.
-
-        With ours the loss stays with the client: it leaves by no noisy channel, and the server has a fallback for it.
-        """
+        """Differential privacy, FedML's or ours; then the update may leave."""
         super().on_after_local_training(train_data, device, args)
-        self._outgoing = self._trained
+        if self._update is not None and self.algorithm.settings.privacy.active:
+            self._update = self._private(self._update)
+        self._sealed = True
+
+    def test(self, test_data: Any, device: Any, args: Any) -> None:
+        """Nothing: what counts is scored by the server, on its own set."""
+
+    def _private(self, update: ClientUpdate) -> ClientUpdate:
+        """Clipped and noised. The loss stays with the client: it has no noise, and the server can do without."""
         settings = self.algorithm.settings
-        if settings.privacy.active and self._trained is not None:
-            generator = noise_generator(settings, int(self.id), int(args.round_idx))
-            load(self.model, protected(self._start, snapshot(self.model), settings.privacy, generator))
-            self._outgoing = replace(self._trained, loss=None)
+        if update.extra:
+            raise UserError(
+                f"{self.algorithm.name} sends {', '.join(update.extra)} beside the weights, without noise, so no "
+                "privacy (dp_args) can be promised; leave clip and sigma out, or choose another algorithm"
+            )
+        generator = noise_generator(settings, update.client, int(self.args.round_idx))
+        return replace(update, weights=protected(self._start, update.weights, settings.privacy, generator), loss=None)

@@ -11,7 +11,7 @@ import fedml
 from fedml.core.dp.common.constants import DP_CDP, DP_CLIP, NBAFL_DP
 from fedml.runner import FedMLRunner
 
-from ..algorithms import FedAvg
+from ..algorithms import Algorithm
 from ..errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def check_version() -> None:
         _log.warning("FedML %s is installed; mrtf_fedml is tested with %s alone", found, TESTED_VERSION)
 
 
-def refuse_what_cannot_combine(args: Any, algorithm: type[FedAvg]) -> None:
+def refuse_what_cannot_combine(args: Any, algorithm: type[Algorithm]) -> None:
     """Stop before the first round where an option of FedML's contradicts the algorithm."""
     if _is_on(args, "enable_fhe"):
         raise UserError(

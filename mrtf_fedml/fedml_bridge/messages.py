@@ -1,7 +1,7 @@
-"""What a client's message holds beside its weights.
+"""What travels between server and clients: made and read here alone.
 
-FedML's messages have room for weights and a sample count only. Whatever else a client tells travels among the weights
-under a reserved key, which the server takes out before FedML's hooks: they treat every entry as a weight.
+FedML's messages have room for weights and a sample count only. Whatever else is told travels among the weights under a
+reserved key, which is taken out before FedML's hooks: they treat every entry as a weight.
 """
 
 from __future__ import annotations
@@ -12,46 +12,52 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..algorithms.contract import ClientUpdate
+from ..algorithms import ClientUpdate
+from ..algorithms.exchange import Weights, as_tensors
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"
-#: What an algorithm sends beside the weights, entry by entry: to a client, and the client's variate back.
+#: What an algorithm sends beside the weights, entry by entry, either way.
 EXTRA = RESERVED + "extra."
 
-Message = Mapping[str, Tensor]
+#: The tensors of a message.
+Payload = Mapping[str, Tensor]
 
 
-def weights_of(message: Message) -> OrderedDict[str, Tensor]:
-    """The message's weights alone, in a dict of its own."""
-    return OrderedDict((key, value) for key, value in message.items() if not key.startswith(RESERVED))
+def start_payload(weights: Weights, extra: Weights) -> OrderedDict[str, Tensor]:
+    """What a client receives: theta_t, and what the algorithm has for it alone. No tensor is copied.
 
-
-def with_extra(weights: Message, extra: Message) -> OrderedDict[str, Tensor]:
-    """A message that also carries tensors which are no weights.
-
-    >>> message = with_extra({"w": torch.ones(1)}, {"w": torch.zeros(1)})
-    >>> list(weights_of(message)), list(extra_of(message))
+    >>> payload = start_payload({"w": torch.ones(1)}, {"w": torch.zeros(1)})
+    >>> list(weights_of(payload)), list(extra_of(payload))
     (['w'], ['w'])
     """
     return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
 
 
-def extra_of(message: Message) -> dict[str, Tensor]:
-    """What `with_extra` added."""
-    return {key[len(EXTRA) :]: value for key, value in message.items() if key.startswith(EXTRA)}
+def update_payload(update: ClientUpdate) -> OrderedDict[str, Tensor]:
+    """What a client sends back.
 
-
-def with_loss(weights: OrderedDict[str, Tensor], loss: float) -> OrderedDict[str, Tensor]:
-    """A message that also tells the mean local loss.
-
-    >>> list(weights_of(with_loss(OrderedDict(w=torch.ones(1)), 0.5)))
-    ['w']
+    >>> payload = update_payload(ClientUpdate(3, 10, {"w": torch.ones(1)}, loss=0.5, extra={"drift": 2}))
+    >>> list(weights_of(payload)), update_of(3, 10, payload).loss, update_of(3, 10, payload).extra["drift"].item()
+    (['w'], 0.5, 2.0)
     """
-    return OrderedDict([*weights.items(), (LOSS, torch.tensor(loss, dtype=torch.float64))])
+    payload = start_payload(update.weights, as_tensors(update.extra))
+    if update.loss is not None:
+        payload[LOSS] = torch.tensor(update.loss, dtype=torch.float64)
+    return payload
 
 
-def read_message(client: int, samples: float, message: Message) -> ClientUpdate:
-    """The update that a client's message stands for; the message stays as it is."""
-    loss = float(message[LOSS]) if LOSS in message else None
-    return ClientUpdate(client, int(samples), weights_of(message), loss, extra_of(message) or None)
+def update_of(client: int, samples: float, payload: Payload) -> ClientUpdate:
+    """The update that a client's payload stands for; the payload stays as it is."""
+    loss = float(payload[LOSS]) if LOSS in payload else None
+    return ClientUpdate(client, int(samples), weights_of(payload), loss, extra_of(payload))
+
+
+def weights_of(payload: Payload) -> OrderedDict[str, Tensor]:
+    """The payload's weights alone, in a dict of its own."""
+    return OrderedDict((key, value) for key, value in payload.items() if not key.startswith(RESERVED))
+
+
+def extra_of(payload: Payload) -> dict[str, Tensor]:
+    """What goes beside the weights."""
+    return {key[len(EXTRA) :]: value for key, value in payload.items() if key.startswith(EXTRA)}

@@ -1,112 +1,91 @@
-"""A run about to start: the server's set is bound to the aggregator, and the run's folder is opened."""
+"""A run about to start: the server's set is bound, the run's folder is opened, the callbacks are put in order."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..algorithms.sampling import chosen_clients
 from ..data import Examiner, TransductiveDataset, from_fedml
 from ..errors import UserError
 from ..models.positions import ids_of_rows
-from ..report import write_report
+from ..privacy.budget import PrivacyBudget
+from ..report.writer import ReportWriter
+from ..runs.account import PrivacyAccount
+from ..runs.callbacks import Callback, named_callbacks
+from ..runs.loop import Ask, Choose, Run
 from ..runs.progress import Progress
 from ..runs.recorder import Recorder
+from ..runs.round import Handout, Reply
+from ..runs.scores import Scores
 from ..runs.store import RunStore
 from .arguments import resolved_config
-from .messages import Message
 from .server_side import AlgorithmAggregator
 from .tracking import trackers
 
 _log = logging.getLogger(__name__)
 
-#: Has the clients of a round trained, wherever that is: sample counts and messages, in the order of the clients.
-ClientsAtWork = Callable[[int, list[int]], list[tuple[int, Message]]]
-
 
 class Session:
-    """The server's side of a run from its first round to its last, whichever backend moves the messages."""
+    """The server's side of a run in FedML, whichever backend moves the messages."""
 
     def __init__(self, args: Any, device: torch.device, dataset: Any, aggregator: AlgorithmAggregator) -> None:
         self.args = args
         self.aggregator = aggregator
+        self.server = aggregator.server
         self.dataset: TransductiveDataset = from_fedml(dataset)
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
-        ids = ids_of_rows(self.dataset.ids, aggregator.bench.positions)
-        self.examiner = _examiner_of(self.dataset, len(ids))
+        ids = ids_of_rows(self.dataset.ids, self.server.bench.positions)
+        examiner = _examiner_of(self.dataset, len(ids))
+        added = named_callbacks(self.server.settings.common.callbacks)
         self.store = self._open_store()
         args.mrtf_run_dir = str(self.store.path)
-        self.progress = Progress(self.rounds, aggregator.state.round, getattr(args, "mrtf_quiet", False))
-        aggregator.recorder = Recorder(
+        self.run = Run(
+            self.server,
             self.store,
-            aggregator.settings,
-            aggregator.algorithm,
-            self.examiner,
-            ids,
-            self.dataset.class_names,
-            watchers=[self.progress.show, *trackers(args)],
+            Scores(examiner, len(ids), self.dataset.class_names),
+            self._callbacks(ids, examiner, added),
+            aggregator.filters,
         )
         _log.info("the run writes to %s", self.store.path)
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds the run has."""
-        return self.aggregator.settings.train.comm_round
+    def play(self, ask: Ask, choose: Choose | None = None) -> None:
+        """All rounds that are left; afterwards the user's model holds the answer."""
 
-    def run(self, train_clients: ClientsAtWork) -> None:
-        """All rounds that are left; what was finished is written down also when the user stops it."""
-        try:
-            for round_index in range(self.aggregator.state.round, self.rounds):
-                self.run_round(round_index, self._chosen(round_index), train_clients)
-        except KeyboardInterrupt:
-            _log.warning("interrupted after %d rounds; writing down what was finished", self.aggregator.state.round)
-            self.finish(interrupted=True)
-            raise
-        self.finish()
+        def asked(handout: Handout) -> list[Reply]:
+            # FedML's attacks, defences and privacy read the round from there.
+            self.args.round_idx = handout.round
+            return list(ask(handout))
 
-    def run_round(self, round_index: int, clients: list[int], train_clients: ClientsAtWork) -> None:
-        """One round, with the hooks in the order in which FedML's cross-silo server calls them."""
-        self.args.round_idx = round_index
-        self.aggregator.begin_round(clients)
-        entries, _ = self.aggregator.on_before_aggregation(train_clients(round_index, clients))
-        aggregated = self.aggregator.aggregate(entries)
-        self.aggregator.set_model_params(self.aggregator.on_after_aggregation(aggregated))
+        self.run.play(asked, choose)
+        self.aggregator.set_model_params(self.server.state.answer)
 
-    def _chosen(self, round_index: int) -> list[int]:
-        settings = self.aggregator.settings
-        train, seed = settings.train, settings.common.random_seed
-        return chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)
-
-    def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
-        """Write the answer and the report; None where not even one round was done."""
-        self.progress.close()
-        state, recorder = self.aggregator.state, self.aggregator.recorder
-        if recorder is None or state.round == 0:
-            return None
-        summary = recorder.finish(state, self.aggregator.bench, interrupted)
-        write_report(self.store, self.dataset.server_inputs, self.examiner)
-        self.aggregator.set_model_params(state.answer)
-        return summary
+    def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
+        """Those that add to a line, then the user's, then what writes it down, then what shows it."""
+        return [
+            PrivacyAccount(PrivacyBudget(self.server.settings)),
+            *added,
+            Recorder(ids, self.dataset.class_names),
+            Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
+            *trackers(self.args),
+            ReportWriter(self.dataset.server_inputs, examiner),
+        ]
 
     def _open_store(self) -> RunStore:
-        settings, aggregator = self.aggregator.settings, self.aggregator
-        resume = getattr(self.args, "mrtf_resume", None)
+        settings, algorithm = self.server.settings, self.server.algorithm
+        resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
         if resume is None:
-            name = f"{settings.data.dataset}-{aggregator.algorithm.name}"
-            store = RunStore.create(settings.common.run_dir, name)
-            store.write_config(resolved_config(self.args, settings))
+            store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
+            store.write_config(config)
             return store
         store = RunStore.open(resume)
-        state = store.load_state()
+        state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
-            if state.round >= self.rounds:
-                raise UserError(
-                    f"the run in {resume!r} has done all its {self.rounds} rounds; raise comm_round to go on"
-                )
-            aggregator.state = state
+            if state.round >= rounds:
+                raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to go on")
+            self.server.state = state
+        store.write_resumed_config(config, self.server.state.round)
         return store
 
 

@@ -1,8 +1,7 @@
 """FedML's single-process simulation, with the pair that was asked for really called.
 
 FedML's own ignores `client_trainer` and `server_aggregator`, averages inside itself, seeds its choice of clients with
-the round's number alone, and tests every client there is. What it does well is kept: its clients, their data, its
-device.
+the round's number alone, and tests every client there is.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from typing import Any
 
 import torch
 from fedml.core import ClientTrainer
-from fedml.simulation.sp.fedavg import FedAvgAPI
-from torch import nn
 
-from .client_seat import ClientSeat
-from .messages import Message
+from ..algorithms import ClientUpdate
+from ..runs.round import Handout
+from .client_turn import ClientSeat
+from .messages import start_payload
 from .server_side import AlgorithmAggregator
 from .session import Session
 
 
-class SingleProcess(FedAvgAPI):
+class SingleProcess:
     """All clients, one after another, and the server, in one process."""
 
     def __init__(
@@ -28,27 +27,19 @@ class SingleProcess(FedAvgAPI):
         args: Any,
         device: torch.device,
         dataset: Any,
-        model: nn.Module,
         client_trainer: ClientTrainer,
         server_aggregator: AlgorithmAggregator,
     ) -> None:
-        self.client_trainer = client_trainer
         self.aggregator = server_aggregator
         self.session = Session(args, device, dataset, server_aggregator)
-        super().__init__(args, device, list(self.session.dataset), model)
-
-    def _setup_clients(self, numbers: Any, train_data: Any, test_data: Any, model_trainer: Any) -> None:
-        self.seat = ClientSeat(self.session.dataset, self.device, self.args, self.client_trainer)
+        self.seat = ClientSeat(self.session.dataset, device, args, client_trainer)
 
     def run(self) -> None:
         """All rounds."""
-        self.session.run(self._train_clients)
+        self.session.play(self._ask)
 
-    train = run
-
-    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Message]]:
-        aggregator = self.aggregator
+    def _ask(self, handout: Handout) -> list[ClientUpdate]:
         return [
-            self.seat.train_client(client, {**aggregator.get_model_params(), **aggregator.extra_for(client)})
-            for client in clients
+            self.seat.update(client, start_payload(handout.weights, handout.extra(client)), handout.round)
+            for client in handout.clients
         ]

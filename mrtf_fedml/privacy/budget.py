@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import UserError
@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 UNBOUNDED = "none"
 
 NOT_POISSON = (
-    "epsilon_release assumes that each client takes part by its own coin; here a fixed number is drawn a round, so it "
-    "is an approximation, and epsilon_server, which needs no such assumption, is the number to rely on"
+    "epsilon_release assumes that each client takes part by its own coin; here a fixed number is drawn per round, so "
+    "it is an approximation, and epsilon_server, which needs no such assumption, is the number to rely on"
 )
 
 
@@ -29,6 +29,8 @@ class PrivacyBudget:
 
     - epsilon_server: the server knows who took part, so nothing is amplified; the busiest client's rounds are composed.
     - epsilon_release: somebody who sees results alone; amplified by the sampling rate, over all rounds.
+
+    Rounds are counted as they come, so that a round costs the same however many there were before it.
     """
 
     def __init__(self, settings: RunSettings) -> None:
@@ -36,39 +38,45 @@ class PrivacyBudget:
         train = settings.train
         self.rate = train.client_num_per_round / train.client_num_in_total
         self.bounded = self.privacy.active and self.privacy.clip is not None and self.privacy.sigma > 0
+        self._rounds = 0
+        self._parts: Counter[int] = Counter()
         if self.bounded:
             _accountant()
         elif self.privacy.active:
             missing = "dp_args.sigma" if self.privacy.clip is not None else "dp_args.clip"
             _log.warning("no privacy is guaranteed: epsilon is %r, since %s is not set", UNBOUNDED, missing)
 
-    def spent(self, rounds: Iterable[Sequence[int]]) -> dict[str, float | str | None]:
-        """Both epsilons after these rounds, each given by the clients that took part; None where DP is off."""
-        listed = list(rounds)
+    def add_round(self, clients: Iterable[int]) -> None:
+        """One round more, in which these clients took part."""
+        self._rounds += 1
+        self._parts.update(set(clients))
+
+    def spent(self) -> dict[str, float | str | None]:
+        """Both epsilons after the rounds so far; None where DP is off."""
         if not self.privacy.active:
             return {"epsilon_server": None, "epsilon_release": None}
         if not self.bounded:
             return {"epsilon_server": UNBOUNDED, "epsilon_release": UNBOUNDED}
-        parts = Counter(client for clients in listed for client in set(clients))
         return {
-            "epsilon_server": self._epsilon(1.0, max(parts.values(), default=0)),
-            "epsilon_release": self._epsilon(self.rate, len(listed)),
+            "epsilon_server": self._epsilon(1.0, max(self._parts.values(), default=0)),
+            "epsilon_release": self._epsilon(self.rate, self._rounds),
         }
 
-    def summary(self, spent: dict[str, Any]) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What a run's summary tells; nothing where DP is off."""
         if not self.privacy.active:
             return {}
-        told: dict[str, Any] = {**spent, "privacy_delta": self.privacy.delta}
+        summary: dict[str, Any] = {**self.spent(), "privacy_delta": self.privacy.delta}
         if self.bounded:
-            told["privacy_note"] = NOT_POISSON
-        return told
+            summary["privacy_note"] = NOT_POISSON
+        return summary
 
     def _epsilon(self, rate: float, steps: int) -> float:
         assert self.privacy.clip is not None
         accountant = _accountant()
-        for _ in range(steps):
-            accountant.step(noise_multiplier=self.privacy.sigma / self.privacy.clip, sample_rate=rate)
+        if steps:
+            # So many equal steps are one entry of the accountant's history.
+            accountant.history = [(self.privacy.sigma / self.privacy.clip, rate, steps)]
         return float(accountant.get_epsilon(self.privacy.delta))
 
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
-from ..algorithms.contract import Weights
+from ..algorithms.exchange import Weights
 from ..randomness import torch_generator
 from ..settings import PrivacySettings, RunSettings
 

@@ -53,11 +53,11 @@ def _end_all(error: BaseException) -> NoReturn:
             time.sleep(GRACE_SECONDS)
         _abort(INTERRUPTED)
     wrong = isinstance(error, UserError)
-    told = str(error) if wrong else "".join(traceback.format_exception(error))
+    message = str(error) if wrong else "".join(traceback.format_exception(error))
     if rank > 0:
         # Rank 0 logs to the terminal, and has it said there already.
-        _log.error("%s", told)
-    _say(f"mrtf: rank {rank}: {told}" if wrong else f"mrtf: rank {rank} failed and ends the run\n{told}")
+        _log.error("%s", message)
+    _say(f"mrtf: rank {rank}: {message}" if wrong else f"mrtf: rank {rank} failed and ends the run\n{message}")
     _abort(WRONG if wrong else FAILED)
 
 

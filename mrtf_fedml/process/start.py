@@ -97,9 +97,9 @@ def agreement() -> Iterator[None]:
         fault = error
     world = _mpi().COMM_WORLD
     quiet_barrier(world)
-    told = world.allgather(None if fault is None else str(fault))
-    if any(told):
-        raise AgreedError(_one_message(told)) from fault
+    faults = world.allgather(None if fault is None else str(fault))
+    if any(faults):
+        raise AgreedError(_one_message(faults)) from fault
 
 
 def mpi_is_running() -> bool:
@@ -118,7 +118,7 @@ def _mpi() -> Any:
     return MPI
 
 
-def _one_message(told: list[str | None]) -> str:
+def _one_message(faults: list[str | None]) -> str:
     """What the ranks found, said once.
 
     >>> _one_message(["no file x", "no file x"])
@@ -126,9 +126,9 @@ def _one_message(told: list[str | None]) -> str:
     >>> _one_message([None, "no file x"])
     'rank 1: no file x'
     """
-    if set(told[1:]) in ({told[0]}, {None}):
-        return str(told[0])
-    return "; ".join(f"rank {rank}: {fault}" for rank, fault in enumerate(told) if fault is not None)
+    if set(faults[1:]) in ({faults[0]}, {None}):
+        return str(faults[0])
+    return "; ".join(f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault is not None)
 
 
 def _first_number(keys: tuple[str, ...], default: int) -> int:

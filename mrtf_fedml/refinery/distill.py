@@ -9,7 +9,21 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..settings import MrTFSettings
+
+class DistillationSettings(Protocol):
+    """How a student is taught; `MrTFSettings` is one, and so is any object with these numbers."""
+
+    @property
+    def refine_steps(self) -> int:
+        """Mini-batches; 0 leaves the student as it is."""
+
+    @property
+    def refine_lr(self) -> float:
+        """Adam's rate."""
+
+    @property
+    def refine_batch_size(self) -> int:
+        """Samples per mini-batch."""
 
 
 class Crew(Protocol):
@@ -70,7 +84,7 @@ def distill(
     student: nn.Module,
     inputs: Tensor,
     targets: Tensor,
-    settings: MrTFSettings,
+    settings: DistillationSettings,
     generator: torch.Generator,
     crew: Crew | None = None,
 ) -> float:

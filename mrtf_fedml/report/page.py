@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
 import yaml
 from torch import Tensor
 
+from ..settings.secrets import HIDDEN, without_secrets
 from ..version import __version__
 from . import charts
 from .confusion import confusion_table
@@ -22,8 +21,6 @@ from .story import (
     tiles,
 )
 from .style import STYLE
-
-_SECRET = re.compile(r"(key|token|secret|password|pwd|aki|sak)$", re.IGNORECASE)
 
 _SCENE = (
     "The server owns these samples and has no labels for them; the clients own labelled data and share none "
@@ -159,18 +156,8 @@ def _summary(facts: Facts) -> str:
 
 
 def _settings(facts: Facts) -> str:
-    text = yaml.safe_dump(_without_secrets(facts.config), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(without_secrets(facts.config, HIDDEN), sort_keys=False, allow_unicode=True)
     return f"<details><summary>All settings</summary>\n<pre>{escape(text)}</pre></details>"
-
-
-def _without_secrets(value: Any) -> Any:
-    """The settings as they may be shown to others: FedML's YAML can hold keys to a user's accounts."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: "(not shown)" if _SECRET.search(str(key)) and isinstance(inner, str) and inner else _without_secrets(inner)
-        for key, inner in value.items()
-    }
 
 
 def _faint(text: str) -> str:

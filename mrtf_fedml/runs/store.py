@@ -22,10 +22,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ..algorithms.contract import ServerState, Weights
+from ..algorithms.exchange import Memory, ServerState, Weights
 from ..errors import UserError
 
 _STATE = Path("state") / "server.safetensors"
+_METRICS = "metrics.jsonl"
+#: The section of config.yaml that tells what resumes have changed; no setting is read from it.
+RESUMES = "resumes"
+#: Where the state's file tells what an algorithm keeps beside tensors.
+_NOTES = "memory"
 
 
 class RunStore:
@@ -68,17 +73,32 @@ class RunStore:
         self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
 
     def read_config(self) -> dict[str, Any]:
-        """The resolved configuration."""
+        """The resolved configuration, as it holds since the last resume."""
+        return {section: values for section, values in self._config_file().items() if section != RESUMES}
+
+    def read_resumes(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What resumes have changed: by the round from which it holds, each key with its value before and after."""
+        return self._config_file().get(RESUMES) or {}
+
+    def write_resumed_config(self, config: Mapping[str, Mapping[str, Any]], round_index: int) -> None:
+        """The configuration from this round on; what it changes is written down beside it."""
+        before, resumes = self.read_config(), self.read_resumes()
+        changes = _changes(before, config)
+        if changes:
+            resumes[str(round_index)] = {**resumes.get(str(round_index), {}), **changes}
+        self.write_config({**config, **({RESUMES: resumes} if resumes else {})})
+
+    def _config_file(self) -> dict[str, Any]:
         return yaml.safe_load((self.path / "config.yaml").read_text())
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl, a round."""
-        with (self.path / "metrics.jsonl").open("a") as file:
+        """One line of metrics.jsonl per round."""
+        with (self.path / _METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short is left out."""
-        file = self.path / "metrics.jsonl"
+        file = self.path / _METRICS
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
@@ -87,28 +107,34 @@ class RunStore:
         tensors = {f"weights/{key}": value for key, value in state.weights.items()}
         if state.answer is not state.weights:
             tensors |= {f"answer/{key}": value for key, value in state.answer.items()}
-        if state.targets is not None:
-            tensors["targets"] = state.targets
-        tensors |= {f"memory/{key}": value for key, value in state.memory.items()}
-        self._replace(_STATE, save(_plain(tensors), metadata={"round": str(state.round)}))
+        kept, noted = _by_kind(state.memory)
+        tensors |= {f"memory/{key}": value for key, value in kept.items()}
+        metadata = {"round": str(state.round)} | ({_NOTES: json.dumps(noted)} if noted else {})
+        self._replace(_STATE, save(_plain(tensors), metadata=metadata))
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with the metrics cut to the same; None before the first."""
         file = self.path / _STATE
         if not file.exists():
+            # A kill between a round's line and its state leaves the line alone.
+            self._cut_metrics(rounds=0)
             return None
         with safe_open(file, framework="pt") as opened:
-            round_index = int(opened.metadata()["round"])
-        tensors = load_file(file)
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "answer": {}, "memory": {}}
-        for key, value in tensors.items():
+            metadata = opened.metadata()
+        round_index = int(metadata["round"])
+        parts: dict[str, dict[str, Any]] = {"weights": {}, "answer": {}, "memory": json.loads(metadata.get(_NOTES, "{}"))}
+        for key, value in load_file(file).items():
             part, _, name = key.partition("/")
-            if part in parts:
-                parts[part][name] = value
-        lines = [line for line in self.read_metrics() if line["round"] < round_index]
-        self._replace("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+            parts[part][name] = value
+        self._cut_metrics(round_index)
         answer = parts["answer"] or parts["weights"]
-        return ServerState(round_index, parts["weights"], answer, tensors.get("targets"), parts["memory"])
+        return ServerState(round_index, parts["weights"], answer, parts["memory"])
+
+    def _cut_metrics(self, rounds: int) -> None:
+        lines = self.read_metrics()
+        kept = [line for line in lines if line["round"] < rounds]
+        if (self.path / _METRICS).exists():
+            self._replace(_METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""
@@ -152,3 +178,31 @@ class RunStore:
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files."""
     return {key: tensors[key].detach().cpu().contiguous() for key in sorted(tensors)}
+
+
+def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What an algorithm keeps: the tensors, and what JSON can say; anything else is refused by its name."""
+    kept = {name: value for name, value in memory.items() if isinstance(value, Tensor)}
+    noted = {name: value for name, value in memory.items() if name not in kept}
+    for name, value in noted.items():
+        try:
+            same = json.loads(json.dumps(value)) == value
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise UserError(
+                f"the algorithm's memory {name!r} is a {type(value).__name__} that cannot be saved and read back; keep "
+                "tensors, numbers, texts, and lists or dicts (with texts as keys) of these"
+            )
+    return kept, noted
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The keys whose values differ, as `section.key`; where a run writes is none of its settings."""
+    changes = {}
+    for section in dict.fromkeys([*before, *after]):
+        old, new = before.get(section) or {}, after.get(section) or {}
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key) and key != "run_dir":
+                changes[f"{section}.{key}"] = {"from": old.get(key), "to": new.get(key)}
+    return changes

@@ -1,6 +1,5 @@
 """What a user sets: one file per section of FedML's YAML, the presets, and the reader."""
 
-from .baselines import BaselineSettings
 from .comm import SiloSettings
 from .common import CommonSettings
 from .data import DataSettings
@@ -8,12 +7,12 @@ from .device import DeviceSettings
 from .model import ModelSettings
 from .mrtf import PRESETS, MrTFSettings
 from .privacy import PrivacySettings
-from .run import RunSettings, section_keys
+from .run import RunSettings
+from .sections import section_keys
 from .train import TrainSettings
 
 __all__ = [
     "PRESETS",
-    "BaselineSettings",
     "CommonSettings",
     "DataSettings",
     "DeviceSettings",

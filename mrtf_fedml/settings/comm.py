@@ -1,4 +1,4 @@
-"""A run across silos: how long to wait, how few are enough, whose samples, and whom to trust."""
+"""A run across silos: how long to wait, how few are enough, and whom to trust."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ class SiloSettings:
     start_timeout: Positive = 600.0
     #: With fewer answers than this a round is not finished: the run stops and can be resumed.
     min_silos: Count = 1
-    #: A file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the party's rank.
-    own_data_file: str | None = None
     #: GRPC: this party's certificate and its key, and the authority that signed everybody's (PEM files). All three,
     #: or none: then the channel is open to whoever reaches the port.
     tls_certificate: str | None = None

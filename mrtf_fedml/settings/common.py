@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
@@ -16,4 +17,7 @@ class CommonSettings:
     training_type: Literal["simulation", "cross_silo", "cross_device"] = "simulation"
     backend: str = "sp"
     random_seed: int = 0
+    #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
+    #: `package.module:Class`, each a subclass of mrtf_fedml.Callback, beside those that every run has.
+    callbacks: list[str] = field(default_factory=list)

@@ -32,6 +32,9 @@ class DataSettings:
     server_dataset: str | None = None
     #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
     server_samples: Count | None = None
+    #: Across silos: a file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the
+    #: party's rank.
+    own_data_file: str | None = None
     #: `package.module:function`, which returns the data in place of `dataset`.
     loader: str | None = None
     #: The columns of `dataset: csv` that hold classes, ids and owners. A column `id` is the ids' by itself.

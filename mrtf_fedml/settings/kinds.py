@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass
 
 from ..errors import UserError
 
@@ -22,9 +23,17 @@ _Part = TypeVar("_Part")
 
 
 def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Part:
-    """Settings of a section, or one sentence that names the key and the remedy."""
+    """Settings of a section, or one sentence that names the key and the remedy.
+
+    Args:
+        part: a dataclass, pydantic's or Python's own.
+        section: where the keys are written.
+        given: the keys that are.
+    """
     try:
-        return part(**given)
+        # Python's own dataclasses check nothing by themselves.
+        checked: type[Any] = part
+        return checked(**given) if is_pydantic_dataclass(part) else TypeAdapter(part).validate_python(dict(given))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(step) for step in first["loc"])

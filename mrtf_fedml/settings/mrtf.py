@@ -40,6 +40,9 @@ class MrTFSettings:
 
     #: The preset these settings were resolved from; explicit keys override it.
     preset: Literal["paper", "tuned"] = "paper"
+    #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
+    #: or package.module:Class.
+    base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
@@ -59,14 +62,15 @@ class MrTFSettings:
     #: How often Eq. 11-12 are iterated. The paper takes one step.
     cluster_steps: Count = 1
     #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
-    #: a mix whose refined share falls with the local loss (`adaptive`).
+    #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
+    #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive"] = "always"
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
     #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
     #: 1 leaves them as they are.
     target_sharpness: Annotated[float, Field(ge=1)] = 1.0
-    #: Distillation steps a round. 0 leaves the aggregated model as it is: parameter averaging (PA).
+    #: Distillation steps per round. 0 leaves the aggregated model as it is: parameter averaging (PA).
     refine_steps: Steps = 500
     refine_lr: Positive = 3e-4
     #: What the refining rate is multiplied by after each round. 1 keeps it.
@@ -96,3 +100,13 @@ class MrTFSettings:
     def _preset_under_explicit_keys(cls, given: ArgsKwargs) -> ArgsKwargs:
         explicit = given.kwargs or {}
         return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})
+
+
+def without_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that say more than the section's preset does, so that another preset can take its place.
+
+    >>> without_preset({"preset": "tuned", "feedback": "adaptive", "refine_steps": 9})
+    {'refine_steps': 9}
+    """
+    preset = MrTFSettings.from_mapping({"preset": values["preset"]} if "preset" in values else {})
+    return {key: value for key, value in values.items() if key != "preset" and value != getattr(preset, key, None)}

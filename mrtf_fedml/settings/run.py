@@ -1,15 +1,15 @@
 """One validated description of a run, read from FedML's YAML.
 
-FedML groups its YAML in sections and then forgets them; here each section that we read is a frozen dataclass whose
-fields are the keys. FedML's own sections may hold keys we do not know; `mrtf_args` may not.
+FedML groups its YAML in sections and then forgets them; here each section that every run has is a frozen dataclass
+whose fields are the keys. FedML's own sections may hold keys we do not know; an algorithm's section may not.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from ..errors import UserError
 from .comm import SiloSettings
@@ -18,47 +18,53 @@ from .data import DataSettings
 from .device import DeviceSettings
 from .kinds import validated
 from .model import ModelSettings
-from .mrtf import MrTFSettings
 from .privacy import PrivacySettings
+from .sections import PARTS, Config, in_their_homes, section_keys, values_of
 from .train import TrainSettings
+
+_Own = TypeVar("_Own")
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All of a run."""
+    """All of a run.
 
-    common: CommonSettings = dataclasses.field(default_factory=CommonSettings)
-    data: DataSettings = dataclasses.field(default_factory=DataSettings)
-    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
-    train: TrainSettings = dataclasses.field(default_factory=TrainSettings)
-    device: DeviceSettings = dataclasses.field(default_factory=DeviceSettings)
-    silo: SiloSettings = dataclasses.field(default_factory=SiloSettings)
-    privacy: PrivacySettings = dataclasses.field(default_factory=PrivacySettings)
-    mrtf: MrTFSettings = dataclasses.field(default_factory=MrTFSettings)
+    Attributes:
+        given: what the user wrote, by section. An algorithm finds its own keys there, by `of`.
+    """
+
+    common: CommonSettings = field(default_factory=CommonSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+    silo: SiloSettings = field(default_factory=SiloSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> RunSettings:
         """Settings from FedML's YAML, read as a mapping of sections."""
-        flat: dict[str, Any] = {}
         for section, values in config.items():
             if values is not None and not isinstance(values, Mapping):
                 raise UserError(f"section {section!r} must hold keys and values, not {values!r}")
-            if section != "mrtf_args":
-                flat.update(values or {})
-        return cls.from_flat(flat, config.get("mrtf_args"))
-
-    @classmethod
-    def from_flat(cls, flat: Mapping[str, Any], mrtf_args: Mapping[str, Any] | None) -> RunSettings:
-        """Settings from FedML's flattened keys, with `mrtf_args` kept apart."""
-        parts: dict[str, Any] = {"mrtf": MrTFSettings.from_mapping(mrtf_args)}
-        for name, (section, part) in _PARTS.items():
+        tidy = in_their_homes(config)
+        flat = {key: value for values in tidy.values() for key, value in values.items()}
+        parts: dict[str, Any] = {}
+        for name, (section, part) in PARTS.items():
             keys = [field.name for field in dataclasses.fields(part)]
             given = {key: flat[key] for key in keys if flat.get(key) is not None}
             parts[name] = validated(part, section, given)
-        settings = cls(**parts)
+        settings = cls(**parts, given=tidy)
         if settings.data.clients_come_with_the_data:
             return settings
         return settings.with_clients(settings.train.client_num_in_total)
+
+    def of(self, part: type[_Own], section: str) -> _Own:
+        """An algorithm's own settings: the keys of that section that `part` has, validated."""
+        keys = [field.name for field in dataclasses.fields(part)]  # type: ignore[arg-type]
+        given = self.given.get(section, {})
+        return validated(part, section, {key: given[key] for key in keys if given.get(key) is not None})
 
     def with_clients(self, clients: int) -> RunSettings:
         """The settings of a run whose data have so many clients.
@@ -74,33 +80,11 @@ class RunSettings:
             )
         return dataclasses.replace(self, train=dataclasses.replace(self.train, client_num_in_total=clients))
 
-    def to_config(self) -> dict[str, dict[str, Any]]:
-        """The resolved sections, as the YAML would say them."""
-        config: dict[str, dict[str, Any]] = {}
-        for section, keys in section_keys().items():
-            for name in [*_PARTS, "mrtf"]:
-                values = dataclasses.asdict(getattr(self, name))
-                config.setdefault(section, {}).update({key: values[key] for key in keys if key in values})
-        return config
-
-
-_PARTS: dict[str, tuple[str, type]] = {
-    "common": ("common_args", CommonSettings),
-    "data": ("data_args", DataSettings),
-    "model": ("model_args", ModelSettings),
-    "train": ("train_args", TrainSettings),
-    "device": ("device_args", DeviceSettings),
-    "silo": ("comm_args", SiloSettings),
-    "privacy": ("dp_args", PrivacySettings),
-}
-
-
-def section_keys() -> dict[str, list[str]]:
-    """The section of FedML's YAML in which each of our keys is written."""
-    keys = {section: [field.name for field in dataclasses.fields(part)] for section, part in _PARTS.values()}
-    keys["mrtf_args"] = [field.name for field in dataclasses.fields(MrTFSettings)]
-    moved = (("backend", "common_args", "comm_args"), ("frequency_of_the_test", "train_args", "validation_args"))
-    for key, home, section in moved:
-        keys[home].remove(key)
-        keys.setdefault(section, []).append(key)
-    return keys
+    def to_config(self) -> Config:
+        """The resolved sections of every run, as the YAML would say them."""
+        values = {key: value for name in PARTS for key, value in values_of(getattr(self, name)).items()}
+        return {
+            section: {key: values[key] for key in keys if key in values}
+            for section, keys in section_keys().items()
+            if any(key in values for key in keys)
+        }

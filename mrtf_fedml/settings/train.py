@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .baselines import BaselineSettings
 from .kinds import VALIDATED, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, config=VALIDATED)
-class TrainSettings(BaselineSettings):
+class TrainSettings:
     """`train_args` and `validation_args`: the rounds and what a client does in one."""
 
     federated_optimizer: str = "MrTF"

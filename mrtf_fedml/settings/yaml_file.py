@@ -6,16 +6,14 @@ import difflib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ..errors import UserError, nearest
-from . import section_keys
+from .mrtf import without_preset
+from .sections import Config, in_their_homes, section_keys
 
 _log = logging.getLogger(__name__)
-
-Config = dict[str, dict[str, Any]]
 
 
 def read_config(path: str | Path) -> Config:
@@ -42,19 +40,25 @@ def read_config(path: str | Path) -> Config:
 def with_changes(config: Config, changes: Iterable[str]) -> Config:
     """The configuration after `--set [section.]key=value` for each change; the value is read as YAML.
 
-    >>> with_changes({"train_args": {"epochs": 1}}, ["epochs=3", "mrtf_args.teacher=avg_logit"])
-    {'train_args': {'epochs': 3}, 'mrtf_args': {'teacher': 'avg_logit'}}
+    Keys of ours are moved to their own sections first, so that a change meets the value it means. Another `preset`
+    takes the place of all that the old one had set.
+
+    >>> with_changes({"train_args": {"epochs": 1}}, ["epochs=3", "model_args.model=mlp"])
+    {'train_args': {'epochs': 3}, 'model_args': {'model': 'mlp'}}
     """
-    changed = {section: dict(values) for section, values in config.items()}
+    changed = in_their_homes(config)
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
             raise UserError(f"--set takes [section.]key=value, not {change!r}")
-        section, key = _place_of(name.strip(), changed)
+        section, key = _home_of(name.strip(), changed)
         try:
-            changed.setdefault(section, {})[key] = yaml.safe_load(text)
+            value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UserError(f"--set {name}: the value {text!r} is not valid YAML; put it in quotes") from None
+        if key == "preset":
+            changed[section] = without_preset(changed.get(section, {}))
+        changed.setdefault(section, {})[key] = value
     return changed
 
 
@@ -64,11 +68,11 @@ def warn_of_near_misses(config: Config) -> None:
     for section, values in config.items():
         for key in set(values) - ours:
             close = difflib.get_close_matches(str(key), ours, n=1, cutoff=0.88)
-            if close and section != "mrtf_args":
+            if close:
                 _log.warning("%s.%s is not a key of ours; did you mean %r?", section, key, close[0])
 
 
-def _place_of(name: str, config: Config) -> tuple[str, str]:
+def _home_of(name: str, config: Config) -> tuple[str, str]:
     section, dot, key = name.rpartition(".")
     ours = section_keys()
     if dot:

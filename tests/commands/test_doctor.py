@@ -117,7 +117,7 @@ def test_an_import_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     outcome = under_test._try_import("sleepy", timeout=0.5)
     assert not outcome.well
-    assert "no end after" in outcome.told
+    assert "no end after" in outcome.error
 
 
 def test_importing_the_doctor_imports_nothing_heavy() -> None:

@@ -105,7 +105,8 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
         load_for(with_own_file(str(tmp_path / "party{rank}.npz")), 1)
 
 
-def test_the_key_may_stand_in_any_section() -> None:
-    config = small_config()
-    config["data_args"]["own_data_file"] = "mine.npz"
-    assert RunSettings.from_config(config).silo.own_data_file == "mine.npz"
+def test_the_key_is_one_of_the_data_and_is_written_down_there() -> None:
+    assert small_config(own_data_file="mine.npz")["data_args"]["own_data_file"] == "mine.npz"
+    settings = small_settings(own_data_file="mine.npz")
+    assert settings.data.own_data_file == "mine.npz"
+    assert settings.to_config()["data_args"]["own_data_file"] == "mine.npz"

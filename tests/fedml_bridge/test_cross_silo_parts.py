@@ -38,7 +38,7 @@ def test_a_message_survives_its_bytes_bit_for_bit() -> None:
     weights = OrderedDict(
         z=shared, a=shared.t(), counter=torch.tensor(7), flag=torch.tensor([True]), half=torch.randn(2).bfloat16()
     )
-    message = decode(encode(protocol.answer("life", 2, 5, 17, with_loss(weights, 0.1)).get_params()))
+    message = decode(encode(protocol.answer("incarnation", 2, 5, 17, with_loss(weights, 0.1)).get_params()))
     assert (protocol.round_of(message), protocol.samples_of(message), message.get_sender_id()) == (5, 17, 2)
     back = protocol.weights_in(message)
     assert list(back) == [*weights, LOSS]
@@ -59,7 +59,7 @@ def test_a_cut_block_of_weights_is_refused() -> None:
         decode_weights(encode_weights({"w": torch.zeros(100)})[:-4])
 
 
-def test_a_loss_counts_only_for_the_life_it_was_seen_in() -> None:
+def test_a_loss_counts_only_for_the_incarnation_it_was_seen_in() -> None:
     presence = Presence([1, 2])
     assert presence.heard(0, "first")
     assert not presence.heard(0, "first")

@@ -246,6 +246,14 @@ def test_another_version_of_fedml_is_named(monkeypatch: pytest.MonkeyPatch, capl
         mrtf_fedml.register()
 
 
+def test_what_runs_nowhere_is_refused_with_all_that_runs(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path)
+    args.training_type = "cross_device"
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match=r"'cross_device' with backend 'sp' .*simulation with sp.*cross_silo with GRPC"):
+        FedMLRunner(args, device, dataset, model)
+
+
 @pytest.mark.parametrize(
     ("place", "told"),
     [

@@ -15,7 +15,7 @@ from fedml.core.distributed.communication.message import Message
 from ...errors import RunStopped, UserError
 from ...models.weights import snapshot
 from ..arguments import settings_of
-from ..client_seat import through_hooks
+from ..client_turn import take_turn
 from . import protocol
 from .liveness import Watch
 from .manager import SiloManager, seconds_until
@@ -34,10 +34,9 @@ class Silo(SiloManager):
         self.device = device
         self.trainer = trainer
         self.client = int(args.rank) - 1
-        self.train_data, self.test_data, self.samples = own_shard(dataset, self.client)
-        trainer.set_id(self.client)
+        self.shard = own_shard(dataset, self.client)
         trainer.model.to(device)
-        self.form = protocol.form_of(snapshot(trainer.model))
+        self.model_signature = protocol.signature_of(snapshot(trainer.model))
         self.watch = Watch(settings.silo.silo_timeout)
         self.rounds_done = 0
         self._server: str | None = None
@@ -103,19 +102,17 @@ class Silo(SiloManager):
 
     def _greet(self, message: Message) -> None:
         """A server that was started anew does not know this silo."""
-        life = protocol.life_of(message)
-        if life != self._server:
-            self._server = life
+        incarnation = protocol.incarnation_of(message)
+        if incarnation != self._server:
+            self._server = incarnation
             self.tries_to_send(self._status(protocol.ONLINE))
 
     def _take_part(self, message: Message) -> None:
         round_index = protocol.round_of(message)
-        # FedML's hooks read the round from the arguments.
-        self.args.round_idx = round_index
-        self.trainer.update_dataset(self.train_data, self.test_data, self.samples)
-        trained = through_hooks(self.trainer, protocol.weights_in(message), self.device, self.args)
-        weights = {key: tensor.cpu() for key, tensor in trained.items()}
-        answer = protocol.answer(self.life, self.place.own_id, round_index, self.samples, weights)
+        received = protocol.weights_in(message)
+        sent = take_turn(self.trainer, self.client, self.shard, received, round_index, self.device, self.args)
+        payload = {key: tensor.cpu() for key, tensor in sent.items()}
+        answer = protocol.answer(self.incarnation, self.address.own_id, round_index, self.shard[2], payload)
         if self.tries_to_send(answer):
             self.rounds_done += 1
         else:
@@ -137,7 +134,7 @@ class Silo(SiloManager):
         goodbye.join(timeout=_LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
-        return protocol.status(self.life, self.place.own_id, word, self.form)
+        return protocol.status(self.incarnation, self.address.own_id, word, self.model_signature)
 
 
 def own_shard(dataset: Any, client: int) -> tuple[Any, Any, int]:

@@ -15,8 +15,8 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...errors import UserError, nearest
 from ...settings import RunSettings
-from .protocol import READY, SERVER, new_life
-from .transports.backend import Place, SiloBackend, Unreachable
+from .protocol import READY, SERVER, new_incarnation
+from .transports.backend import PartyAddress, SiloBackend, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ class SiloManager(FedMLCommManager):
     def __init__(self, args: Any, settings: RunSettings) -> None:
         self.settings = settings
         self.silo_settings = settings.silo
-        self.life = new_life()
-        self.place = _place(args, settings, self.patience)
+        self.incarnation = new_incarnation()
+        self.address = _address(args, settings, self.patience)
         #: Tells liveness of everything that arrives.
         self.on_arrival: Callable[[Message], None] | None = None
         self._inbox: queue.Queue[Message] = queue.Queue()
-        super().__init__(args, args.comm, self.place.rank, self.place.silos, args.backend)
+        super().__init__(args, args.comm, self.address.rank, self.address.silos, args.backend)
         self.register_message_receive_handlers()
 
     def _init_manager(self) -> None:
@@ -52,18 +52,18 @@ class SiloManager(FedMLCommManager):
                 raise UserError("backend GRPC needs the package grpcio; pip install grpcio")
             from .transports.grpc import GrpcBackend
 
-            return GrpcBackend(self.args, self.place, self.silo_settings)
+            return GrpcBackend(self.args, self.address, self.silo_settings)
         if self.backend == "TRPC":
             from .transports.trpc import TrpcBackend
 
-            return TrpcBackend(self.args, self.place, self.silo_settings)
+            return TrpcBackend(self.args, self.address, self.silo_settings)
         if self.backend == "MPI":
             from .transports.mpi import MpiBackend
 
-            return MpiBackend(self.args, self.place, self.silo_settings)
+            return MpiBackend(self.args, self.address, self.silo_settings)
         from .transports.mqtt import MqttBackend
 
-        return MqttBackend(self.args, self.place, self.silo_settings, *self.get_training_mqtt_s3_config())
+        return MqttBackend(self.args, self.address, self.silo_settings, *self.get_training_mqtt_s3_config())
 
     def receive_message(self, msg_type: Any, msg_params: Message) -> None:
         """Put the message in the inbox. Called from the backend's thread."""
@@ -105,7 +105,7 @@ def seconds_until(moment: float, at_most: float = 1.0) -> float:
     return min(at_most, max(0.0, moment - time.monotonic()))
 
 
-def _place(args: Any, settings: RunSettings, patience: float | None) -> Place:
+def _address(args: Any, settings: RunSettings, patience: float | None) -> PartyAddress:
     if args.backend not in BACKENDS:
         raise UserError(
             f"comm_args.backend is {args.backend!r}, which does not reach across silos; "
@@ -118,8 +118,8 @@ def _place(args: Any, settings: RunSettings, patience: float | None) -> Place:
         )
     ids = _silo_ids(args, rank, silos)
     ranks: Mapping[int, int] = {SERVER: 0, **ids}
-    own_id = next(party for party, place in ranks.items() if place == rank)
-    return Place(rank, own_id, ranks, silos, patience or settings.silo.silo_timeout)
+    own_id = next(party for party, other in ranks.items() if other == rank)
+    return PartyAddress(rank, own_id, ranks, silos, patience or settings.silo.silo_timeout)
 
 
 def _silo_ids(args: Any, rank: int, silos: int) -> dict[int, int]:
@@ -131,5 +131,5 @@ def _silo_ids(args: Any, rank: int, silos: int) -> dict[int, int]:
     named = json.loads(str(given).replace("'", '"')) if given not in (None, "None", "") else []
     if rank == 0:
         ids = named if len(named) == silos else range(1, silos + 1)
-        return {int(party): place for place, party in enumerate(ids, start=1)}
+        return {int(party): number for number, party in enumerate(ids, start=1)}
     return {int(named[0]) if len(named) == 1 else rank: rank}

@@ -6,15 +6,15 @@ import threading
 
 
 class Presence:
-    """The silos that are here, each in one of its lives.
+    """The silos that are here, each in one of its incarnations.
 
     Sends run in threads of their own and may find a silo lost while the main thread hears of it again, so a loss
-    counts only for the life that it was observed in.
+    counts only for the incarnation that it was observed in.
     """
 
     def __init__(self, ids: list[int]) -> None:
         self._ids = ids
-        self._lives: dict[int, str] = {}
+        self._incarnations: dict[int, str] = {}
         self._here: set[int] = set()
         self._gone: set[int] = set()
         self._lock = threading.Lock()
@@ -33,24 +33,24 @@ class Presence:
         """The client whose silo has this id; None for a stranger."""
         return self._ids.index(party) if party in self._ids else None
 
-    def life_of(self, client: int) -> str:
-        """The life in which the silo was heard last; nothing where it never was."""
+    def incarnation_of(self, client: int) -> str:
+        """The incarnation in which the silo was heard last; nothing where it never was."""
         with self._lock:
-            return self._lives.get(client, "")
+            return self._incarnations.get(client, "")
 
-    def heard(self, client: int, life: str) -> bool:
+    def heard(self, client: int, incarnation: str) -> bool:
         """A sign of life; True where it is of a process that was not known."""
         with self._lock:
-            anew = self._lives.get(client) != life
-            self._lives[client] = life
+            anew = self._incarnations.get(client) != incarnation
+            self._incarnations[client] = incarnation
             self._here.add(client)
             self._gone.discard(client)
             return anew
 
-    def lose(self, client: int, life: str) -> None:
+    def lose(self, client: int, incarnation: str) -> None:
         """The silo cannot be reached, or did not answer."""
         with self._lock:
-            if self._lives.get(client, "") == life:
+            if self._incarnations.get(client, "") == incarnation:
                 self._here.discard(client)
                 self._gone.add(client)
 

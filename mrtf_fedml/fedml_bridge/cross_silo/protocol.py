@@ -2,7 +2,8 @@
 
 The types and the keys are FedML's. What FedML's messages lack is added: the number of the round, which travels with
 the weights both ways, so that an answer that comes too late is known as such and a silo that missed rounds has the
-right number; and the life of the speaker, so that one that was started anew is told from one that was only silent.
+right number; and the incarnation of the speaker, so that one that was started anew is told from one that was only
+silent.
 """
 
 from __future__ import annotations
@@ -29,52 +30,53 @@ FINISHED = "FINISHED"
 SERVER = 0
 
 _ROUND_INDEX = "round_idx"
-_LIFE = "life"
+_INCARNATION = "incarnation"
 _REASON = "reason"
-_FORM = "form"
+_MODEL_SIGNATURE = "model_signature"
 
 
-def new_life() -> str:
+def new_incarnation() -> str:
     """A name for this process's part in the run."""
     return uuid.uuid4().hex
 
 
-def form_of(weights: Mapping[str, Tensor]) -> str:
-    """A short name of the model's form; parties whose names differ cannot exchange weights."""
+def signature_of(weights: Mapping[str, Tensor]) -> str:
+    """A hash of the weights' names, shapes and types; parties whose signatures differ cannot exchange weights."""
     text = ";".join(f"{key}:{tuple(tensor.shape)}:{tensor.dtype}" for key, tensor in sorted(weights.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def ping(life: str, receiver: int) -> Message:
+def ping(incarnation: str, receiver: int) -> Message:
     """The server lives."""
-    return _message(PING, SERVER, receiver, {_LIFE: life})
+    return _message(PING, SERVER, receiver, {_INCARNATION: incarnation})
 
 
-def hand_out(life: str, receiver: int, client: int, round_index: int, weights: Any) -> Message:
+def hand_out(incarnation: str, receiver: int, client: int, round_index: int, weights: Any) -> Message:
     """theta_t, for the client's part in round t."""
-    facts = {_LIFE: life, _ROUND_INDEX: round_index, MyMessage.MSG_ARG_KEY_CLIENT_INDEX: client}
+    facts = {_INCARNATION: incarnation, _ROUND_INDEX: round_index, MyMessage.MSG_ARG_KEY_CLIENT_INDEX: client}
     return _message(ROUND, SERVER, receiver, {**facts, MyMessage.MSG_ARG_KEY_MODEL_PARAMS: weights})
 
 
-def finish(life: str, receiver: int, reason: str) -> Message:
+def finish(incarnation: str, receiver: int, reason: str) -> Message:
     """No more rounds; the reason is empty where all is well."""
-    return _message(FINISH, SERVER, receiver, {_LIFE: life, _REASON: reason})
+    return _message(FINISH, SERVER, receiver, {_INCARNATION: incarnation, _REASON: reason})
 
 
-def status(life: str, sender: int, word: str, form: str) -> Message:
+def status(incarnation: str, sender: int, word: str, model_signature: str) -> Message:
     """A silo is there, or has ended."""
-    return _message(STATUS, sender, SERVER, {_LIFE: life, MyMessage.MSG_ARG_KEY_CLIENT_STATUS: word, _FORM: form})
+    facts = {_INCARNATION: incarnation, MyMessage.MSG_ARG_KEY_CLIENT_STATUS: word, _MODEL_SIGNATURE: model_signature}
+    return _message(STATUS, sender, SERVER, facts)
 
 
-def answer(life: str, sender: int, round_index: int, samples: int, weights: Any) -> Message:
+def answer(incarnation: str, sender: int, round_index: int, samples: int, weights: Any) -> Message:
     """theta_{t,k}, and how many samples it was trained on."""
-    facts = {_LIFE: life, _ROUND_INDEX: round_index, MyMessage.MSG_ARG_KEY_NUM_SAMPLES: samples}
+    facts = {_INCARNATION: incarnation, _ROUND_INDEX: round_index, MyMessage.MSG_ARG_KEY_NUM_SAMPLES: samples}
     return _message(ANSWER, sender, SERVER, {**facts, MyMessage.MSG_ARG_KEY_MODEL_PARAMS: weights})
 
 
-def life_of(message: Message) -> str:
+def incarnation_of(message: Message) -> str:
     """Which process speaks."""
-    return str(message.get(_LIFE))
+    return str(message.get(_INCARNATION))
 
 
 def round_of(message: Message) -> int:
@@ -88,8 +90,8 @@ def reason_of(message: Message) -> str:
 
 
 def status_of(message: Message) -> tuple[str, str]:
-    """The word of a silo's status, and the form of its model."""
-    return str(message.get(MyMessage.MSG_ARG_KEY_CLIENT_STATUS)), str(message.get(_FORM))
+    """The word of a silo's status, and the signature of its model."""
+    return str(message.get(MyMessage.MSG_ARG_KEY_CLIENT_STATUS)), str(message.get(_MODEL_SIGNATURE))
 
 
 def samples_of(message: Message) -> int:

@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 import torch
 from fedml.core.distributed.communication.message import Message
 
+from ...algorithms import ClientUpdate, NoReply
 from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped, UserError
+from ...runs.round import Handout, Reply
+from ..messages import start_payload, update_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
@@ -33,7 +36,7 @@ class SiloServer(SiloManager):
     patience: ClassVar[float | None] = 10.0
 
     def __init__(self, args: Any, device: torch.device, dataset: Any, aggregator: AlgorithmAggregator) -> None:
-        settings = aggregator.settings
+        settings = aggregator.server.settings
         train = settings.train
         if settings.silo.min_silos > train.client_num_per_round:
             raise UserError(
@@ -41,7 +44,7 @@ class SiloServer(SiloManager):
                 "part in a round (train_args.client_num_per_round); lower it"
             )
         self.aggregator = aggregator
-        self.form = protocol.form_of(aggregator.get_model_params())
+        self.model_signature = protocol.signature_of(aggregator.get_model_params())
         super().__init__(args, settings)
         try:
             # After the port is open, so that a run that cannot start leaves no folder behind.
@@ -49,8 +52,8 @@ class SiloServer(SiloManager):
         except BaseException:
             self.close()
             raise
-        self.presence = Presence([party for party, rank in self.place.ranks.items() if rank > 0])
-        self._answers: dict[int, tuple[int, Any]] = {}
+        self.presence = Presence([party for party, rank in self.address.ranks.items() if rank > 0])
+        self._answers: dict[int, ClientUpdate] = {}
         self._awaited: dict[int, Any] = {}
         self._round = -1
         self._heartbeat = Heartbeat(self._beat, self.silo_settings.silo_timeout)
@@ -61,21 +64,18 @@ class SiloServer(SiloManager):
         self.register_message_receive_handler(protocol.ANSWER, self._on_answer)
 
     def run(self) -> None:
-        """All rounds; what was finished is written down however it ends, and the silos are told."""
+        """All rounds; the silos are told how it ended."""
         reason = "it failed"
         try:
             self._heartbeat.start()
             self._gather()
-            self._rounds()
-            self.session.finish()
+            self.session.play(self._ask, self._choose)
             reason = ""
         except KeyboardInterrupt:
             reason = "it was interrupted"
-            self.session.finish(interrupted=True)
             raise
         except RunStopped as error:
             reason = str(error)
-            self.session.finish(interrupted=True)
             raise
         finally:
             self._say_goodbye(reason)
@@ -85,105 +85,112 @@ class SiloServer(SiloManager):
     def _gather(self) -> None:
         """Wait for the silos: for all of them, or, when the time is over, for enough."""
         seconds = self.silo_settings.start_timeout
-        _log.info("the server waits for %d silos (up to %g s)", self.place.silos, seconds)
+        _log.info("the server waits for %d silos (up to %g s)", self.address.silos, seconds)
         deadline = time.monotonic() + seconds
-        while len(self.presence.here) < self.place.silos and time.monotonic() < deadline:
+        while len(self.presence.here) < self.address.silos and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
-        missing = [index + 1 for index in range(self.place.silos) if index not in self.presence.here]
+        missing = [index + 1 for index in range(self.address.silos) if index not in self.presence.here]
         if missing:
             _log.warning("silos %s did not come within %g s; the run starts without them", missing, seconds)
         self._require_enough("came")
 
-    def _rounds(self) -> None:
-        train, seed = self.settings.train, self.settings.common.random_seed
-        for round_index in range(self.aggregator.state.round, train.comm_round):
-            self._drain()
-            self._require_enough("are left")
-            here = sorted(self.presence.here)
-            chosen = [here[place] for place in chosen_clients(round_index, len(here), train.client_num_per_round, seed)]
-            self.session.run_round(round_index, chosen, self._train_silos)
+    def _choose(self, round_index: int) -> list[int]:
+        """The clients of a round, among those that are there."""
+        self._drain()
+        self._require_enough("are left")
+        here, settings = sorted(self.presence.here), self.settings
+        per_round, seed = settings.train.client_num_per_round, settings.common.random_seed
+        return [here[place] for place in chosen_clients(round_index, len(here), per_round, seed)]
 
-    def _train_silos(self, round_index: int, chosen: list[int]) -> list[tuple[int, Any]]:
-        self._hand_out(round_index, chosen)
-        self._collect(round_index, chosen)
-        self.aggregator.leave_out([client for client in chosen if client not in self._answers])
-        return [self._answers[client] for client in chosen if client in self._answers]
+    def _ask(self, handout: Handout) -> list[Reply]:
+        self._hand_out(handout)
+        late = self._collect(handout)
+        timeout = f"it gave no answer within {self.silo_settings.silo_timeout:g} s (comm_args.silo_timeout)"
+        return [
+            self._answers.get(client)
+            or NoReply(client, timeout if client in late else "it was lost before it answered")
+            for client in handout.clients
+        ]
 
-    def _hand_out(self, round_index: int, chosen: list[int]) -> None:
-        self._round, self._answers = round_index, {}
+    def _hand_out(self, handout: Handout) -> None:
+        self._round, self._answers = handout.round, {}
         try:
-            self._awaited = self._packed_for(chosen)
+            self._awaited = self._packed_for(handout)
         except Unreachable as error:
-            raise RunStopped(f"the weights of round {round_index} could not be handed out: {error}") from error
-        for client in chosen:
+            raise RunStopped(f"the weights of round {handout.round} could not be handed out: {error}") from error
+        for client in handout.clients:
             self._send_round(client)
 
-    def _packed_for(self, chosen: list[int]) -> dict[int, Any]:
+    def _packed_for(self, handout: Handout) -> dict[int, Any]:
         """What each silo gets: all the same, but where the algorithm has something for each alone."""
         self.com_manager.forget_packed()
-        weights = self.aggregator.get_model_params()
-        extras = {client: self.aggregator.extra_for(client) for client in chosen}
-        shared = None if all(extras.values()) else self.com_manager.pack(weights)
+        extras = {client: handout.extra(client) for client in handout.clients}
+        shared = None if all(extras.values()) else self.com_manager.pack(handout.weights)
         return {
-            client: self.com_manager.pack({**weights, **extra}) if extra else shared for client, extra in extras.items()
+            client: self.com_manager.pack(start_payload(handout.weights, extra)) if extra else shared
+            for client, extra in extras.items()
         }
 
     def _send_round(self, client: int) -> None:
-        # One thread a silo: a silo that does not answer the call must not make the others wait.
-        message = protocol.hand_out(self.life, self.presence.id_of(client), client, self._round, self._awaited[client])
-        life = self.presence.life_of(client)
+        # One thread per silo: a silo that does not answer the call must not make the others wait.
+        message = protocol.hand_out(
+            self.incarnation, self.presence.id_of(client), client, self._round, self._awaited[client]
+        )
+        incarnation = self.presence.incarnation_of(client)
 
         def send() -> None:
             if not self.tries_to_send(message):
-                self.presence.lose(client, life)
+                self.presence.lose(client, incarnation)
 
         threading.Thread(target=send, name=f"round to silo {client + 1}", daemon=True).start()
 
-    def _collect(self, round_index: int, chosen: list[int]) -> None:
-        """Until every chosen silo has answered or is lost, or the time is over."""
+    def _collect(self, handout: Handout) -> set[int]:
+        """Wait until every chosen silo has answered or is lost, or the time is over; those that are late."""
         seconds = self.silo_settings.silo_timeout
         deadline = time.monotonic() + seconds
         while self._awaited and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline, 0.5)))
             self._awaited = {client: packed for client, packed in self._awaited.items() if client in self.presence.here}
-        for client in self._awaited:
-            self.presence.lose(client, self.presence.life_of(client))
+        late, chosen = set(self._awaited), handout.clients
+        for client in late:
+            self.presence.lose(client, self.presence.incarnation_of(client))
         silent = [client + 1 for client in chosen if client not in self._answers]
         if silent:
-            _log.warning("silos %s gave no answer in round %d and are left out of it", silent, round_index)
+            _log.warning("silos %s gave no answer in round %d and are left out of it", silent, handout.round)
         self._awaited = {}
         if len(self._answers) < self.silo_settings.min_silos:
             raise RunStopped(
-                f"in round {round_index} {len(self._answers)} of {len(chosen)} silos answered within {seconds:g} s "
+                f"in round {handout.round} {len(self._answers)} of {len(chosen)} silos answered within {seconds:g} s "
                 f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "
                 f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
+        return late
 
     def _on_answer(self, message: Message) -> None:
         client = self.presence.client_of(int(message.get_sender_id()))
         if client is None:
             return
-        self.presence.heard(client, protocol.life_of(message))
+        self.presence.heard(client, protocol.incarnation_of(message))
         # An answer to an earlier round comes too late; it only shows that its silo lives.
         if protocol.round_of(message) == self._round and client in self._awaited:
-            self._answers[client] = (protocol.samples_of(message), protocol.weights_in(message))
+            self._answers[client] = update_of(client, protocol.samples_of(message), protocol.weights_in(message))
             del self._awaited[client]
 
     def _on_status(self, message: Message) -> None:
         client = self.presence.client_of(int(message.get_sender_id()))
         if client is None:
             return
-        word, form = protocol.status_of(message)
+        word, model_signature = protocol.status_of(message)
         if word == protocol.FINISHED:
             self.presence.leave(client)
             return
-        if form != self.form:
+        if model_signature != self.model_signature:
             reason = f"the model of silo {client + 1} differs from the server's; use the same model_args and classes"
             _log.warning("silo %d is refused: %s", client + 1, reason)
-            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+            self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
             return
-        anew = self.presence.heard(client, protocol.life_of(message))
-        self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+        anew = self.presence.heard(client, protocol.incarnation_of(message))
+        self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
         if anew and client in self._awaited:
             # It was started anew in the middle of the round, and has lost what it was given.
             self._send_round(client)
@@ -196,18 +203,18 @@ class SiloServer(SiloManager):
         here, least = len(self.presence.here), self.silo_settings.min_silos
         if here < least:
             raise RunStopped(
-                f"not enough silos {what}: {here} of {self.place.silos} are there and comm_args.min_silos is {least}; "
-                f"start the others and go on with `mrtf run --resume {self.session.store.path} --role server`"
+                f"not enough silos {what}: {here} of {self.address.silos} are there and comm_args.min_silos is "
+                f"{least}; start the others and go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
 
     def _beat(self) -> None:
         for client in self.presence.expected(self.com_manager.takes_back):
-            self.com_manager.ping(protocol.ping(self.life, self.presence.id_of(client)))
+            self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
 
     def _say_goodbye(self, reason: str) -> None:
         deadline = time.monotonic() + min(_FAREWELL_SECONDS, self.silo_settings.silo_timeout)
         for client in sorted(self.presence.here):
-            self.tries_to_send(protocol.finish(self.life, self.presence.id_of(client), reason))
+            self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
         while self.presence.here and time.monotonic() < deadline:
             self.handle(self.next_message(seconds_until(deadline)))
         self.com_manager.ended_well = not reason and not self.presence.here

@@ -7,20 +7,19 @@ that every rank holds the server's inputs, which no real client may: a deploymen
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ...algorithms import MrTF
-from ...algorithms.contract import ClientUpdate, ServerBench
+from ...algorithms import ClientUpdate, ServerBench
 from ...models.weights import load, snapshot
 from ...randomness import forked
-from ...refinery.distill import distill
-from ...settings import MrTFSettings
-from ..messages import RESERVED, Message, weights_of
+from ...refinery.distill import DistillationSettings, distill
+from ..messages import RESERVED, Payload, weights_of
 from .transport import Channel, Parcel
 
 DISTIL = "distil"
@@ -86,51 +85,67 @@ class SharedBench(ServerBench):
         channel: Channel,
         crew: RankCrew,
         args: Any,
-        told: Mapping[int, tuple[Message, Tensor]],
+        predicted: Mapping[int, tuple[Payload, Tensor]],
     ) -> None:
-        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes)
+        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes, bench.positions)
         # Past the dataclass's own fields, which are frozen.
-        vars(self).update(channel=channel, crew=crew, args=args, told=told)
+        vars(self).update(channel=channel, crew=crew, args=args, predicted=predicted)
 
     channel: Channel
     crew: RankCrew
     args: Any
-    #: By client: the message it sent, and what its model predicts for the server's set.
-    told: Mapping[int, tuple[Message, Tensor]]
+    #: By client: what it sent, and what its model predicts for the server's set.
+    predicted: Mapping[int, tuple[Payload, Tensor]]
 
-    def known_logits(self, updates: list[ClientUpdate]) -> Mapping[int, Tensor]:
+    def known_logits(self, updates: Sequence[ClientUpdate]) -> Mapping[int, Tensor]:
         """What the ranks predicted, for the teachers that are still what the ranks sent.
 
         One that FedML's attacks or defences have rewritten is read anew, by the server.
         """
         known: dict[int, Tensor] = {}
         for place, update in enumerate(updates):
-            message, logits = self.told.get(update.client, ({}, None))
-            sent = weights_of(message)
+            payload, logits = self.predicted.get(update.client, ({}, None))
+            sent = weights_of(payload)
             if logits is not None and all(torch.equal(value.cpu(), sent[key]) for key, value in update.weights.items()):
                 known[place] = logits.to(self.inputs.device)
         return known
 
     def distil(
-        self, student: nn.Module, inputs: Tensor, targets: Tensor, settings: MrTFSettings, generator: torch.Generator
+        self,
+        student: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        settings: DistillationSettings,
+        generator: torch.Generator,
     ) -> float:
-        """Distil with all ranks: they get the start, the targets and the order of the samples."""
+        """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
-        self.channel.send(Parcel(DISTIL, {"round": self.args.round_idx}, tensors), range(1, self.channel.ranks))
-        return distill(student, inputs, targets, settings, generator, self.crew)
+        steps = DistillationSteps(settings.refine_steps, settings.refine_lr, settings.refine_batch_size)
+        facts = {"round": self.args.round_idx, "steps": steps}
+        self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
+        return distill(student, inputs, targets, steps, generator, self.crew)
+
+
+@dataclass(frozen=True)
+class DistillationSteps:
+    """How all ranks step together."""
+
+    refine_steps: int
+    refine_lr: float
+    refine_batch_size: int
 
 
 class RefiningTrainer:
     """What a trainer does for the server, on any other rank."""
 
-    def __init__(self, bench: ServerBench, crew: RankCrew, algorithm: MrTF) -> None:
+    def __init__(self, bench: ServerBench, crew: RankCrew, seed: int) -> None:
         self.bench = bench
         self.crew = crew
-        self.algorithm = algorithm
+        self.seed = seed
 
-    def with_logits(self, message: Message) -> Message:
-        """The client's message, and what its model predicts for the server's set."""
-        return {**message, _LOGITS: self.bench.logits(weights_of(message))}
+    def with_logits(self, payload: Payload) -> Payload:
+        """What the client sends, and what its model predicts for the server's set."""
+        return {**payload, _LOGITS: self.bench.logits(weights_of(payload))}
 
     def distil(self, order: Parcel) -> None:
         """Do the rank's part of the distillation; the result is rank 0's as well, which keeps it."""
@@ -139,13 +154,11 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        round_index = order.facts["round"]
-        settings = self.algorithm.refinery_of(round_index)
-        with forked(self.algorithm.seed, "distillation dropout", round_index, self.crew.rank):
-            distill(self.bench.model, self.bench.inputs, targets, settings, generator, self.crew)
+        with forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank):
+            distill(self.bench.model, self.bench.inputs, targets, order.facts["steps"], generator, self.crew)
 
 
-def without_logits(tensors: Message) -> tuple[dict[str, Tensor], Tensor | None]:
+def without_logits(tensors: Payload) -> tuple[dict[str, Tensor], Tensor | None]:
     """The client's message as it is without us, and the logits where it had any."""
     message = dict(tensors)
     logits = message.pop(_LOGITS, None)

@@ -2,7 +2,7 @@
 
 FedML's own sums the weights of a rank's clients before it sends them, which MrTF cannot use, never calls the
 aggregator's hooks, and finalises MPI while others still work. What it does well is kept: its way of starting
-(`fedml.init` gives `args.comm`), its roles, its clients.
+(`fedml.init` gives `args.comm`), and its roles.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from fedml.core import ClientTrainer
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...algorithms import MrTF
+from ...algorithms import ClientUpdate
 from ...data import from_fedml
 from ...errors import UserError
 from ...models.weights import clone
@@ -23,18 +23,13 @@ from ...process.failure import one_for_all
 from ...process.logs import open_log
 from ...process.start import HOW_TO_START, agreement
 from ...process.waiting import quiet_barrier
-from ..client_seat import ClientSeat
-from ..messages import Message, weights_of
+from ...runs.round import Handout
+from ..client_turn import ClientSeat
+from ..messages import Payload, start_payload, update_of, weights_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from .placement import Placement
-from .refinery import (
-    DISTIL,
-    RankCrew,
-    RefiningTrainer,
-    SharedBench,
-    without_logits,
-)
+from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
 from .transport import Channel, Parcel
 
 _log = logging.getLogger(__name__)
@@ -50,7 +45,6 @@ class MPISimulation:
         args: Any,
         device: torch.device,
         dataset: Any,
-        model: nn.Module,
         client_trainer: ClientTrainer,
         server_aggregator: AlgorithmAggregator,
     ) -> None:
@@ -60,23 +54,26 @@ class MPISimulation:
         self.side: _Server | _Trainer
         with one_for_all():
             self.channel = Channel(comm)
-            rank = self.channel.rank
+            rank, shared = self.channel.rank, _is_shared(server_aggregator)
             with agreement():
                 data = from_fedml(dataset)
+                if rank > 0 and not shared:
+                    # Trainers are the clients, who never see the server's inputs.
+                    data.forget_server_set()
             with agreement():
                 session = Session(args, device, data, server_aggregator) if rank == 0 else None
             args.mrtf_run_dir = comm.bcast(getattr(args, "mrtf_run_dir", None), root=0)
             if rank > 0:
                 open_log(args.mrtf_run_dir, rank)
-            refiner = _shared_refiner(server_aggregator)
-            self.crew = None if refiner is None else RankCrew(comm, device)
+            self.crew = RankCrew(comm, device) if shared else None
             if session is not None:
                 self.side = _Server(self.channel, session, self.crew)
             else:
                 self.side = _Trainer(self.channel, ClientSeat(data, device, args, client_trainer))
-                if refiner is not None and self.crew is not None:
-                    server_aggregator.bind_server_set(data.server_inputs, data.class_num, device)
-                    self.side.refining = RefiningTrainer(server_aggregator.bench, self.crew, refiner)
+                if self.crew is not None:
+                    server = server_aggregator.server
+                    server.bind_server_set(data.server_inputs, data.class_num, device)
+                    self.side.refining = RefiningTrainer(server.bench, self.crew, server.algorithm.seed)
 
     def run(self) -> None:
         """Do the rank's part to the end; what fails on one rank ends all."""
@@ -94,44 +91,43 @@ class _Server:
     def __init__(self, channel: Channel, session: Session, crew: RankCrew | None) -> None:
         self.channel = channel
         self.session = session
-        self.load: dict[int, int] = session.dataset[4]
-        #: By client: its message and its model's logits, where the ranks compute them.
-        self.told: dict[int, tuple[Message, Tensor]] = {}
+        self.samples: dict[int, int] = session.dataset[4]
+        #: By client: its payload and its model's logits, where the ranks compute them.
+        self.predicted: dict[int, tuple[Payload, Tensor]] = {}
         if crew is not None:
-            aggregator = session.aggregator
-            aggregator.bench = SharedBench(aggregator.bench, channel, crew, session.args, self.told)
+            server = session.server
+            server.bench = SharedBench(server.bench, channel, crew, session.args, self.predicted)
 
     def run(self) -> None:
-        self.session.run(self._train_clients)
+        self.session.play(self._ask)
         self.channel.send(Parcel(STOP), range(1, self.channel.ranks))
 
-    def _train_clients(self, round_index: int, clients: list[int]) -> list[tuple[int, Message]]:
-        """The clients' messages, in the order of the clients, whichever rank was done first."""
-        placement = Placement(clients, self.load)
-        start = self.session.aggregator.get_model_params()
+    def _ask(self, handout: Handout) -> list[ClientUpdate]:
+        """The clients' updates, in the order of the clients, whichever rank was done first."""
+        placement = Placement(handout.clients, self.samples)
         for rank in range(1, self.channel.ranks):
-            self._hand_out(placement, round_index, rank, start)
-        self.told.clear()
-        messages: dict[int, tuple[int, Message]] = {}
-        while len(messages) < len(clients):
+            self._hand_out(placement, handout, rank, first=True)
+        self.predicted.clear()
+        updates: dict[int, ClientUpdate] = {}
+        while len(updates) < len(handout.clients):
             parcel = self.channel.receive()
             # The weights are with the rank since its first client of the round.
-            self._hand_out(placement, round_index, parcel.sender, {})
-            client, (message, logits) = parcel.facts["client"], without_logits(parcel.tensors)
-            messages[client] = (parcel.facts["samples"], message)
+            self._hand_out(placement, handout, parcel.sender, first=False)
+            client, (payload, logits) = parcel.facts["client"], without_logits(parcel.tensors)
+            updates[client] = update_of(client, self.samples[client], payload)
             if logits is not None:
-                self.told[client] = (message, logits)
-        return [messages[client] for client in clients]
+                self.predicted[client] = (payload, logits)
+        return [updates[client] for client in handout.clients]
 
-    def _hand_out(self, placement: Placement, round_index: int, rank: int, weights: Message) -> None:
+    def _hand_out(self, placement: Placement, handout: Handout, rank: int, first: bool) -> None:
         client = placement.next_client()
         if client is not None:
-            tensors = {**weights, **self.session.aggregator.extra_for(client)}
-            self.channel.send(Parcel(TRAIN, {"round": round_index, "client": client}, tensors), [rank])
+            tensors = start_payload(handout.weights if first else {}, handout.extra(client))
+            self.channel.send(Parcel(TRAIN, {"round": handout.round, "client": client}, tensors), [rank])
 
 
 class _Trainer:
-    """Any other rank: trains the clients that the server hands it, and returns each one's own message."""
+    """Any other rank: trains the clients that the server hands it, and returns what each one sends."""
 
     def __init__(self, channel: Channel, seat: ClientSeat) -> None:
         self.channel = channel
@@ -140,7 +136,7 @@ class _Trainer:
         self.refining: RefiningTrainer | None = None
 
     def run(self) -> None:
-        start: Message = {}
+        start: Payload = {}
         while (order := self.channel.receive(0)).kind != STOP:
             if order.kind == DISTIL and self.refining is not None:
                 self.refining.distil(order)
@@ -148,19 +144,19 @@ class _Trainer:
             start = weights_of(order.tensors) or start
             self._train(order.facts["round"], order.facts["client"], {**start, **order.tensors})
 
-    def _train(self, round_index: int, client: int, start: Message) -> None:
+    def _train(self, round_index: int, client: int, start: Payload) -> None:
         began = time.perf_counter()
-        self.seat.args.round_idx = round_index
-        samples, message = self.seat.train_client(client, clone(start))
+        # Clones: what was received is a part of one buffer, which a user's trainer might write into.
+        payload = self.seat.turn(client, clone(start), round_index)
         seconds = time.perf_counter() - began
         if self.refining is not None:
-            message = self.refining.with_logits(message)
-        self.channel.send(Parcel(TRAINED, {"client": client, "samples": samples}, message), [0])
+            payload = self.refining.with_logits(payload)
+        self.channel.send(Parcel(TRAINED, {"client": client}, payload), [0])
+        samples = self.seat.samples[client]
         _log.info("round=%d client=%d samples=%d seconds=%.4f", round_index, client, samples, seconds)
 
 
-def _shared_refiner(aggregator: AlgorithmAggregator) -> MrTF | None:
-    """The algorithm whose refining the ranks share; None where the server works alone, or has nothing to refine."""
-    algorithm = aggregator.algorithm
-    shared = aggregator.settings.mrtf.refine_on == "ranks"
-    return algorithm if shared and isinstance(algorithm, MrTF) else None
+def _is_shared(aggregator: AlgorithmAggregator) -> bool:
+    """Whether the ranks share the server's refining; an algorithm that never refines has nothing to share."""
+    algorithm = aggregator.server.algorithm
+    return algorithm.transductive and getattr(algorithm.own, "refine_on", "server") == "ranks"

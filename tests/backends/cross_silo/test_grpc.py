@@ -19,7 +19,7 @@ from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
-from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import Place, Unreachable
+from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress, Unreachable
 from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import encode
 from mrtf_fedml.fedml_bridge.cross_silo.transports.grpc import GrpcBackend
 from mrtf_fedml.settings import SiloSettings
@@ -42,7 +42,7 @@ class Listener:
 def end(folder: Path, rank: int, ports: list[int], patience: float = 60.0, **tls: Any) -> Iterator[GrpcBackend]:
     """One end of a channel, in this process."""
     args = SimpleNamespace(grpc_ipconfig_path=str(grpc_table(folder / "grpc.csv", ports)))
-    backend = GrpcBackend(args, Place(rank, rank, {0: 0, 1: 1}, 1, patience), SiloSettings(**tls))
+    backend = GrpcBackend(args, PartyAddress(rank, rank, {0: 0, 1: 1}, 1, patience), SiloSettings(**tls))
     backend.listener = Listener()  # type: ignore[attr-defined]
     backend.add_observer(backend.listener)  # type: ignore[attr-defined]
     backend.handle_receive_message()
@@ -68,7 +68,7 @@ def test_a_model_of_a_hundred_megabytes_arrives_whole(tmp_path: Path) -> None:
     weights = OrderedDict(large=torch.randn(25, 1_000_000), tied=torch.zeros(()))
     ports = free_ports(2)
     with end(tmp_path, 0, ports) as server, end(tmp_path, 1, ports) as silo:
-        server.send_message(protocol.hand_out("life", 1, 0, 7, server.pack(weights)))
+        server.send_message(protocol.hand_out("incarnation", 1, 0, 7, server.pack(weights)))
         wait_until(lambda: silo.listener.received, "the message is there")
     (message,) = silo.listener.received
     assert protocol.round_of(message) == 7
@@ -103,7 +103,7 @@ def test_with_certificates_only_those_who_have_one_are_heard(tmp_path: Path) -> 
     ports = free_ports(2)
     tls = {0: authority.party("server"), 1: authority.party("silo")}
     with end(tmp_path, 0, ports, **tls[0]) as server, end(tmp_path, 1, ports, **tls[1]) as silo:
-        silo.send_message(protocol.status("life", 1, protocol.ONLINE, ""))
+        silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, ""))
         wait_until(lambda: server.listener.received, "the silo is heard")
         trusting = grpc.ssl_channel_credentials(authority.file.read_bytes())
         other = stranger.party("silo")
@@ -127,7 +127,7 @@ def test_a_silo_does_not_speak_to_a_server_of_another_authority(tmp_path: Path) 
         end(tmp_path, 1, ports, patience=2.0, **ours.party("silo")) as silo,
     ):
         with pytest.raises(Unreachable):
-            silo.send_message(protocol.status("life", 1, protocol.ONLINE, ""))
+            silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, ""))
         assert server.listener.received == []
 
 
@@ -159,9 +159,9 @@ def test_a_taken_port_and_a_wrong_table_are_named(tmp_path: Path) -> None:
     taken = pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{ports[0]}")
     with end(tmp_path, 0, ports), taken, end(tmp_path, 0, ports):
         pass
-    place, settings = Place(0, 0, {0: 0, 1: 1}, 1, 1.0), SiloSettings()
+    address, settings = PartyAddress(0, 0, {0: 0, 1: 1}, 1, 1.0), SiloSettings()
     with pytest.raises(UserError, match="there is no file 'none"):
-        GrpcBackend(SimpleNamespace(grpc_ipconfig_path="none.csv"), place, settings)
+        GrpcBackend(SimpleNamespace(grpc_ipconfig_path="none.csv"), address, settings)
     short = grpc_table(tmp_path / "short.csv", ports[:1])
     with pytest.raises(UserError, match="has no line for eid 1"):
-        GrpcBackend(SimpleNamespace(grpc_ipconfig_path=str(short)), place, settings)
+        GrpcBackend(SimpleNamespace(grpc_ipconfig_path=str(short)), address, settings)

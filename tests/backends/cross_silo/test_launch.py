@@ -22,6 +22,7 @@ import yaml
 from click.testing import CliRunner
 from fedml.cli.modules.federate import fedml_federate
 from fedml.computing.scheduler.comm_utils.job_utils import JobRunnerUtils
+from fedml.computing.scheduler.scheduler_entry.constants import Constants
 
 from tests.backends.cross_silo.federation import PATIENCE
 
@@ -72,6 +73,12 @@ def agents_script(place: Path, rank: int) -> str:
     assert f"export FEDML_CLIENT_RANK={rank}\n" in content
     script.write_text(content.replace(PLATFORM_LINE, ""))
     return command
+
+
+def test_the_kind_of_the_job_is_one_that_fedml_knows() -> None:
+    job = yaml.safe_load((ROOT / "launch" / "job.yaml").read_text())
+    assert job["job_subtype"] == Constants.JOB_TASK_SUBTYPE_TRAIN_CROSS_SILO_TRAINING
+    assert job["job_type"] in Constants.JOB_TASK_TYPE_MAP
 
 
 def test_the_packages_hold_the_plugin_the_commands_and_our_settings(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ class Unreachable(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a party stands in the federation.
+class PartyAddress:
+    """Where a party stands in the federation, and whom it reaches from there.
 
     Attributes:
         rank: 0 is the server, r the silo that owns shard r-1.

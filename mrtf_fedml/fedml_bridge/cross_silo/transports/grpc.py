@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ....errors import UserError
 from ....settings import SiloSettings
-from .backend import Place, SiloBackend, Unreachable
+from .backend import PartyAddress, SiloBackend, Unreachable
 from .codec import decode, encode, encode_weights
 from .tls import channel_credentials, server_credentials
 
@@ -47,19 +47,19 @@ _PING_SECONDS = 5.0
 class GrpcBackend(SiloBackend):
     """One end of the federation over GRPC."""
 
-    def __init__(self, args: Any, place: Place, settings: SiloSettings) -> None:
+    def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings) -> None:
         super().__init__()
-        self.patience = place.patience
-        self.addresses = _addresses(getattr(args, "grpc_ipconfig_path", None), place.ranks)
-        self._own_id = place.own_id
+        self.patience = address.patience
+        self.addresses = _addresses(getattr(args, "grpc_ipconfig_path", None), address.ranks)
+        self._own_id = address.own_id
         self._credentials = channel_credentials(settings)
         self._channels: dict[int, grpc.Channel] = {}
         self._opening = threading.Lock()
         self._calls: set[grpc.Future] = set()
-        own = self.addresses[place.own_id]
-        servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(place.ranks), place.rank)
+        own = self.addresses[address.own_id]
+        servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(address.ranks), address.rank)
         servicer.message_q = self.arrived
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(place.ranks))), options=_OPTIONS)
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=_OPTIONS)
         add_gRPCCommManagerServicer_to_server(servicer, self._server)
         self._listen(f"{own.grpc_server_ip}:{own.grpc_server_port}", settings)
 
@@ -131,8 +131,8 @@ class GrpcBackend(SiloBackend):
             return gRPCCommManagerStub(self._channels[receiver])
 
     def _target(self, receiver: int) -> str:
-        place = self.addresses[receiver]
-        return f"{place.ingress_ip or place.grpc_server_ip}:{place.grpc_server_port}"
+        mapping = self.addresses[receiver]
+        return f"{mapping.ingress_ip or mapping.grpc_server_ip}:{mapping.grpc_server_port}"
 
 
 def _addresses(file: str | None, ranks: Mapping[int, int]) -> dict[int, GRPCMapping]:

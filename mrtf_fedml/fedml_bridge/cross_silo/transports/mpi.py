@@ -10,7 +10,7 @@ from fedml.core.distributed.communication.mpi.mpi_receive_thread import MPIRecei
 
 from ....errors import UserError
 from ....settings import SiloSettings
-from .backend import Place, SiloBackend
+from .backend import PartyAddress, SiloBackend
 
 
 class MpiBackend(SiloBackend):
@@ -18,19 +18,19 @@ class MpiBackend(SiloBackend):
 
     takes_back: ClassVar[bool] = False
 
-    def __init__(self, args: Any, place: Place, settings: SiloSettings) -> None:
+    def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings) -> None:
         super().__init__()
         self._comm = args.comm
-        if self._comm is None or self._comm.Get_size() != place.silos + 1:
+        if self._comm is None or self._comm.Get_size() != address.silos + 1:
             started = 1 if self._comm is None else self._comm.Get_size()
             raise UserError(
-                f"backend MPI has {started} processes for the server and {place.silos} silos; start it with "
-                f"mpirun -n {place.silos + 1}"
+                f"backend MPI has {started} processes for the server and {address.silos} silos; start it with "
+                f"mpirun -n {address.silos + 1}"
             )
-        self._ranks = place.ranks
+        self._ranks = address.ranks
         # Rounds and pings are sent from two threads.
         self._sending = threading.Lock()
-        self._receiving = MPIReceiveThread(self._comm, place.rank, place.silos + 1, "MPI receive", self.arrived)
+        self._receiving = MPIReceiveThread(self._comm, address.rank, address.silos + 1, "MPI receive", self.arrived)
         self._receiving.daemon = True
         self._receiving.start()
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ....errors import RunStopped, UserError
 from ....settings import SiloSettings
-from .backend import Place, SiloBackend, Unreachable
+from .backend import PartyAddress, SiloBackend, Unreachable
 from .codec import (
     WEIGHTS,
     UnreadableMessage,
@@ -43,14 +43,14 @@ _S3_ERRORS = (BotoCoreError, ClientError, Boto3Error)
 class _FedmlMqtt(MqttS3MultiClientsCommManager):
     """FedML's connection to broker and bucket; what arrives goes, unread, to a queue."""
 
-    def __init__(self, backend: MqttBackend, broker: Any, bucket: Any, args: Any, place: Place) -> None:
+    def __init__(self, backend: MqttBackend, broker: Any, bucket: Any, args: Any, address: PartyAddress) -> None:
         self.backend = backend
         super().__init__(
             broker,
             bucket,
             topic=str(args.run_id),
-            client_rank=place.rank,
-            client_num=len(place.ranks) - 1,
+            client_rank=address.rank,
+            client_num=len(address.ranks) - 1,
             args=args,
         )
 
@@ -64,12 +64,12 @@ class MqttBackend(SiloBackend):
 
     takes_back: ClassVar[bool] = True
 
-    def __init__(self, args: Any, place: Place, settings: SiloSettings, broker: Any, bucket: Any) -> None:
+    def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings, broker: Any, bucket: Any) -> None:
         super().__init__()
-        self._place = place
+        self._address = address
         broker = _checked(broker, "customized_training_mqtt_config", _BROKER_KEYS)
         bucket = _checked(bucket, "customized_training_s3_config", _BUCKET_KEYS)
-        args.client_id_list = json.dumps([party for party, rank in place.ranks.items() if rank > 0])
+        args.client_id_list = json.dumps([party for party, rank in address.ranks.items() if rank > 0])
         self._fedml = self._connected(broker, bucket, args, settings.start_timeout)
         self._client = self._fedml.mqtt_mgr._client
         self._bucket = bucket["BUCKET_NAME"]
@@ -91,11 +91,11 @@ class MqttBackend(SiloBackend):
         """Publish, and wait until the broker has taken the message over."""
         info = self._publish(msg)
         try:
-            info.wait_for_publish(timeout=self._place.patience)
+            info.wait_for_publish(timeout=self._address.patience)
         except (RuntimeError, ValueError) as error:
             raise Unreachable(f"the MQTT broker ({error})") from error
         if not info.is_published():
-            raise Unreachable(f"the MQTT broker (no acknowledgement in {self._place.patience:g} s)")
+            raise Unreachable(f"the MQTT broker (no acknowledgement in {self._address.patience:g} s)")
 
     def ping(self, msg: Message) -> None:
         """Publish without waiting."""
@@ -110,13 +110,13 @@ class MqttBackend(SiloBackend):
             raise UnreadableMessage("a message on our topic is not JSON of ours") from error
         if key is not None:
             params[WEIGHTS] = self._download(str(key))
-            if self._place.rank == 0:
+            if self._address.rank == 0:
                 self._remove(str(key))
         return message_of(params)
 
     def stop_receive_message(self) -> None:
         """Take leave of the broker, so that it sends no last will."""
-        if self._place.rank == 0:
+        if self._address.rank == 0:
             self.forget_packed()
         self._client.disconnect()
         self._client.loop_stop()
@@ -124,7 +124,7 @@ class MqttBackend(SiloBackend):
 
     def _publish(self, msg: Message) -> Any:
         fedml = self._fedml
-        if self._place.rank == 0:
+        if self._address.rank == 0:
             topic = f"{fedml.topic}{fedml.server_id}_{msg.get_receiver_id()}"
         else:
             topic = f"{fedml.topic}{msg.get_sender_id()}"
@@ -135,7 +135,7 @@ class MqttBackend(SiloBackend):
         return self._client.publish(topic, payload=json.dumps(params), qos=2)
 
     def _upload(self, weights: Mapping[str, Tensor]) -> str:
-        key = f"{self._fedml.topic}{self._place.own_id}_{uuid.uuid4()}"
+        key = f"{self._fedml.topic}{self._address.own_id}_{uuid.uuid4()}"
         try:
             self._s3.upload_fileobj(Fileobj=io.BytesIO(encode_weights(weights)), Bucket=self._bucket, Key=key)
         except _S3_ERRORS as error:
@@ -159,7 +159,7 @@ class MqttBackend(SiloBackend):
         deadline = time.monotonic() + seconds
         while True:
             try:
-                return _FedmlMqtt(self, broker, bucket, args, self._place)
+                return _FedmlMqtt(self, broker, bucket, args, self._address)
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise RunStopped(

@@ -23,7 +23,7 @@ from torch.distributed import rpc
 
 from ....errors import RunStopped, UserError
 from ....settings import SiloSettings
-from .backend import Place, SiloBackend, Unreachable
+from .backend import PartyAddress, SiloBackend, Unreachable
 from .codec import message_of
 
 _log = logging.getLogger(__name__)
@@ -44,14 +44,14 @@ class TrpcBackend(SiloBackend):
 
     takes_back: ClassVar[bool] = False
 
-    def __init__(self, args: Any, place: Place, settings: SiloSettings) -> None:
+    def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings) -> None:
         super().__init__()
         global _mailbox
         _mailbox = self.arrived
-        self._ranks = place.ranks
-        self._patience = place.patience
-        address = _meeting_point(getattr(args, "trpc_master_config_path", None))
-        _bounded(lambda: _meet(address, args, place, settings), settings.start_timeout, address, place)
+        self._ranks = address.ranks
+        self._patience = address.patience
+        meeting_point = _meeting_point(getattr(args, "trpc_master_config_path", None))
+        _bounded(lambda: _meet(meeting_point, args, address, settings), settings.start_timeout, meeting_point, address)
 
     def read(self, raw: dict[str, Any]) -> Message:
         """The message around what was brought."""
@@ -85,25 +85,25 @@ class TrpcBackend(SiloBackend):
         return WORKER_NAME.format(self._ranks[int(msg.get_receiver_id())])
 
 
-def _meet(address: tuple[str, str], args: Any, place: Place, settings: SiloSettings) -> None:
+def _meet(meeting_point: tuple[str, str], args: Any, address: PartyAddress, settings: SiloSettings) -> None:
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=16,
         rpc_timeout=settings.start_timeout,
-        init_method=f"tcp://{address[0]}:{address[1]}",
+        init_method=f"tcp://{meeting_point[0]}:{meeting_point[1]}",
         _transports=["uv"],
     )
     if getattr(args, "enable_cuda_rpc", False):
-        set_device_map(options, place.rank, args.cuda_rpc_gpu_mapping)
+        set_device_map(options, address.rank, args.cuda_rpc_gpu_mapping)
     rpc.init_rpc(
-        WORKER_NAME.format(place.rank),
+        WORKER_NAME.format(address.rank),
         backend=rpc.backend_registry.BackendType["TENSORPIPE"],
-        rank=place.rank,
-        world_size=place.silos + 1,
+        rank=address.rank,
+        world_size=address.silos + 1,
         rpc_backend_options=options,
     )
 
 
-def _bounded(meet: Callable[[], None], seconds: float, address: tuple[str, str], place: Place) -> None:
+def _bounded(meet: Callable[[], None], seconds: float, meeting_point: tuple[str, str], address: PartyAddress) -> None:
     """Meet the others, in a thread: PyTorch's own waiting hears neither Ctrl-C nor our clock."""
     failures: list[Exception] = []
 
@@ -124,7 +124,7 @@ def _bounded(meet: Callable[[], None], seconds: float, address: tuple[str, str],
     if thread.is_alive() or failures:
         why = f" ({str(failures[0]).splitlines()[0]})" if failures else ""
         raise RunStopped(
-            f"the server and all {place.silos} silos did not meet at {address[0]}:{address[1]} within "
+            f"the server and all {address.silos} silos did not meet at {meeting_point[0]}:{meeting_point[1]} within "
             f"{seconds:g} s (comm_args.start_timeout){why}; over TRPC everybody must be there at the start"
         )
 

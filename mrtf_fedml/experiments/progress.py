@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tqdm import tqdm
 
 
-class ComparisonBar:
+class ComparisonProgress:
     """Counts the rounds of all runs together; lines are written above it."""
 
     def __init__(self) -> None:

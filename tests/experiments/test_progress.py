@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from mrtf_fedml.experiments.bar import ComparisonBar
+from mrtf_fedml.experiments.progress import ComparisonProgress
 
 
 class Terminal(io.StringIO):
@@ -16,13 +16,13 @@ class Terminal(io.StringIO):
 
 def told_by(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("sys.stderr", stream)
-    bar = ComparisonBar()
-    bar.start(rounds=40, done=4)
-    bar.show(lambda: 4)
-    bar.show(lambda: 30)
-    bar.tell("1/2  FedAvg, seed 0")
-    bar.close()
-    bar.tell("after it")
+    progress = ComparisonProgress()
+    progress.start(rounds=40, done=4)
+    progress.show(lambda: 4)
+    progress.show(lambda: 30)
+    progress.tell("1/2  FedAvg, seed 0")
+    progress.close()
+    progress.tell("after it")
     return stream.getvalue()
 
 

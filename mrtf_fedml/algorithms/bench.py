@@ -1,0 +1,59 @@
+"""What the server has to work with in a round: its unlabelled inputs, and a model to read and distil with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..refinery.distill import DistillationSettings, distill
+from .exchange import ClientUpdate, Weights
+
+
+@dataclass(frozen=True)
+class ServerBench:
+    """The server's inputs, and one model into which weights are swapped. There is no label on it.
+
+    Attributes:
+        model: reusable; whoever swaps weights in leaves them there.
+        inputs: x of the server, [M, ...], on the model's device.
+        tap: reads h(x) from the model.
+        classes: C.
+        positions: T, where the model answers at each of T positions of a sample; every position is then a row, and
+            M counts rows.
+    """
+
+    model: nn.Module
+    inputs: Tensor
+    tap: FeatureTap
+    classes: int
+    positions: int | None = None
+
+    def logits(self, weights: Weights) -> Tensor:
+        """The logits [M, C] that these weights give."""
+        self.model.load_state_dict(weights)
+        return self.read(self.model)[0]
+
+    def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
+        """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
+        if features:
+            return predict_logits_and_features(model, self.inputs, self.tap)
+        return predict_logits(model, self.inputs), None
+
+    def known_logits(self, updates: Sequence[ClientUpdate]) -> Mapping[int, Tensor]:
+        """Logits [M, C] that others have computed, by the update's place; a server alone has none."""
+        return {}
+
+    def distil(
+        self,
+        student: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        settings: DistillationSettings,
+        generator: torch.Generator,
+    ) -> float:
+        """Let the student follow the targets; the mean loss over the steps."""
+        return distill(student, inputs, targets, settings, generator)
