@@ -149,6 +149,8 @@ class EmulatedDevice:
             return
         try:
             result = self.local_result(self._fetched(key), run.how, round_text)
+            if self._run is not run:
+                return
             # The app names the file after the topic, and the object after the file.
             own_key = f"{run.topics.to_device(self.device)}-{uuid.uuid4().hex}"
             self.bucket.put(own_key, result)

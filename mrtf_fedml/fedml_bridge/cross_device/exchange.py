@@ -54,6 +54,8 @@ class Exchange:
         self.twin: Twin = model.twin(classes)
         self._layout = _layout(self.twin)
         self._template = MnnFile(MnnFile(saved(model.graph, classes)).trainable())
+        #: In bytes; a file of more is none of this network's.
+        self.longest = _SLACK * len(self._template.content)
         try:
             self._matched(self._template)
         except UnusableModel as error:
@@ -73,9 +75,10 @@ class Exchange:
         """
         if not content:
             raise UnusableModel("the file is empty")
-        longest = _SLACK * len(self._template.content)
-        if len(content) > longest:
-            raise UnusableModel(f"the file has {len(content)} bytes, and one of {self.name!r} has at most {longest}")
+        if len(content) > self.longest:
+            raise UnusableModel(
+                f"the file is longer than any of {self.name!r}, which have at most {self.longest} bytes"
+            )
         try:
             file = MnnFile(content)
         except Malformed as error:

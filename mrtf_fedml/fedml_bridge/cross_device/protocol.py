@@ -59,6 +59,10 @@ class Topics:
         """What the server says to a device; also how the keys begin under which its models lie in the bucket."""
         return f"fedml_{self.run}_{self.server}_{device}"
 
+    def of_models(self) -> str:
+        """How the keys of all models of the run begin."""
+        return f"fedml_{self.run}_{self.server}_"
+
     def from_device(self, device: int) -> str:
         """What a device says to the server."""
         return f"fedml_{self.run}_{device}"
