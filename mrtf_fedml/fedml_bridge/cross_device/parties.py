@@ -68,7 +68,7 @@ def server_of(
         raise UserError("the aggregator's model is no twin of a device's; leave the aggregator out")
     train = {key: getattr(args, key) for key in _TRAIN_KEYS if hasattr(args, key)}
     data = {key: getattr(args, key) for key in _DATA_KEYS if hasattr(args, key)}
-    return DeviceServer(args, device, given, aggregator, exchange, _ids(args, settings), (train, data))
+    return DeviceServer(args, device, given, aggregator, exchange, _ids(settings), (train, data))
 
 
 def exchange_of(settings: RunSettings, classes: int) -> Exchange:
@@ -103,10 +103,12 @@ def _check(args: Any, settings: RunSettings, algorithm: Algorithm) -> None:
         )
 
 
-def _ids(args: Any, settings: RunSettings) -> list[int]:
-    """The devices' ids, by client: FedML's `client_id_list`, or 1, 2, ..."""
-    given, number = getattr(args, "client_id_list", None), settings.train.client_num_in_total
-    if given in (None, "", "[]"):
+def _ids(settings: RunSettings) -> list[int]:
+    """The devices' ids, by client: those of `client_id_list`, or 1, 2, ..."""
+    # The user's own: `fedml.init` writes another into its arguments, of as many ids as take part in one round.
+    lists = [section["client_id_list"] for section in settings.given.values() if "client_id_list" in section]
+    given, number = lists[0] if lists else None, settings.train.client_num_in_total
+    if given in (None, "", "[]", "None"):
         return list(range(1, number + 1))
     try:
         ids = [int(one) for one in (json.loads(given) if isinstance(given, str) else given)]

@@ -14,7 +14,6 @@ from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.cross_device.device_models import DEVICE_MODELS
 from mrtf_fedml.fedml_bridge.cross_device.exchange import Exchange, UnusableModel
 from mrtf_fedml.fedml_bridge.cross_device.graphs import engine
-from mrtf_fedml.fedml_bridge.cross_device.twins import fitted
 from tests.fedml_bridge.cross_device.engine import mnns_logits, random_weights
 
 FEDMLS_OWN = {"lenet": create_mnn_lenet5_model, "resnet20": create_mnn_resnet20_model}
@@ -91,10 +90,3 @@ def test_another_network_is_refused_and_named() -> None:
 def test_an_unknown_network_is_a_users_error() -> None:
     with pytest.raises(UserError, match="'lenett', which no device knows"):
         Exchange("lenett", 10)
-
-
-def test_pictures_are_brought_to_the_size_that_the_file_takes() -> None:
-    small = torch.rand(2, 1, 8, 8)
-    assert fitted(small, (3, 32, 32)).shape == (2, 3, 32, 32)
-    right = torch.rand(2, 1, 28, 28)
-    assert fitted(right, (1, 28, 28)) is right

@@ -29,7 +29,7 @@ def test_what_is_no_model_is_refused(lenet: Exchange, file: bytes) -> None:
         noise(50_000): "the file is no MNN model",
         bytes(5000): "the file is no MNN model",
         b"\xff" * 5000: "the file is no MNN model",
-        file + bytes(3 * len(file)): "has at most",
+        file + bytes(3 * len(file)): "have at most",
     }
     for content, words in cases.items():
         with pytest.raises(UnusableModel, match=words):
