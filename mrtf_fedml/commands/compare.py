@@ -12,7 +12,7 @@ from ..experiments.plan import ABLATION, Trial, planned
 from ..experiments.progress import ComparisonProgress
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import words_without_secrets
 from ..settings.sections import Config

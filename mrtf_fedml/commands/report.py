@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..data import load
 from ..report import write_report
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 
 

@@ -19,7 +19,7 @@ from ..process.start import (
     started_rank,
     started_ranks,
 )
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.sections import Config
 from ..settings.yaml_file import read_config, warn_of_near_misses

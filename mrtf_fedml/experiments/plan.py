@@ -142,10 +142,11 @@ def _variant(config: Config, label: str) -> Config:
 def _with_preset(word: str) -> tuple[str, str]:
     """The algorithm and its preset: `MrTF:tuned` has one, `package.module:Class` is a name."""
     name, colon, preset = word.rpartition(":")
-    if not colon or name.lower() + ":" == OUR_PREFIX:
+    known = [known.lower() for known in algorithm_names()]
+    if not colon or (name.lower() + ":" == OUR_PREFIX and preset.lower() in known):
         return word, ""
-    if name in algorithm_names():
-        if name != "MrTF" or preset not in PRESETS:
+    if name.lower() in known:
+        if algorithm_named(name).name != "MrTF" or preset not in PRESETS:
             raise UserError(
                 f"--algorithms: {word!r} names no preset; only MrTF has some: "
                 + ", ".join(f"MrTF:{known}" for known in PRESETS)

@@ -18,7 +18,7 @@ from typing import IO
 import yaml
 
 from ..errors import UserError
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import without_secrets
 from .plan import Trial

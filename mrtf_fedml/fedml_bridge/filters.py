@@ -15,7 +15,7 @@ from torch import Tensor
 from ..algorithms import ClientUpdate
 from ..algorithms.exchange import Weights, mean_loss
 from ..models.weights import clone
-from ..runs.round import Filters
+from ..rounds.round import Filters
 
 _Entries = Sequence[tuple[float, OrderedDict[str, Tensor]]]
 

@@ -1,6 +1,6 @@
-"""FedML's ServerAggregator, made of any algorithm's server rule: a thin adapter around `runs.server.Server`.
+"""FedML's ServerAggregator, made of any algorithm's server rule: a thin adapter around `rounds.server.Server`.
 
-Our own servers play whole rounds (`runs.round.play_round`). The hooks here are the same round in the three steps in
+Our own servers play whole rounds (`rounds.round.play_round`). The hooks here are the same round in the three steps in
 which FedML's servers call it: on_before_aggregation sorts the replies out and lets FedML's attacks and defences act;
 aggregate is the average alone, or FedML's defence; on_after_aggregation lets FedML add noise or defend, then the
 algorithm finishes the round.
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ..algorithms import Algorithm
 from ..models.weights import clone, load
-from ..runs.round import Arrived, Handout, finished, sorted_out
-from ..runs.server import Server
+from ..rounds.round import Arrived, Handout, finished, sorted_out
+from ..rounds.server import Server
 from .arguments import AsFedAvg, settings_of
 from .filters import FedMLFilters
 from .messages import Payload, update_of, weights_of

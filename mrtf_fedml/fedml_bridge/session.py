@@ -12,14 +12,14 @@ from ..errors import UserError
 from ..models.positions import ids_of_rows
 from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
-from ..runs.account import PrivacyAccount
-from ..runs.callbacks import Callback, named_callbacks
-from ..runs.loop import Ask, Choose, Run
-from ..runs.progress import Progress
-from ..runs.recorder import Recorder
-from ..runs.round import Handout, Reply
-from ..runs.scores import Scores
-from ..runs.store import RunStore
+from ..rounds.account import PrivacyAccount
+from ..rounds.callbacks import Callback, named_callbacks
+from ..rounds.loop import Ask, Choose, Run
+from ..rounds.progress import Progress
+from ..rounds.recorder import Recorder
+from ..rounds.round import Handout, Reply
+from ..rounds.scores import Scores
+from ..rounds.store import RunStore
 from .arguments import resolved_config
 from .server_side import AlgorithmAggregator
 from .tracking import trackers

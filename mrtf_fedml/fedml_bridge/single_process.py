@@ -12,7 +12,7 @@ import torch
 from fedml.core import ClientTrainer
 
 from ..algorithms import ClientUpdate
-from ..runs.round import Handout
+from ..rounds.round import Handout
 from .client_turn import ClientSeat
 from .messages import start_payload
 from .server_side import AlgorithmAggregator

@@ -8,8 +8,8 @@ from typing import Any
 from fedml import mlops
 
 from ..errors import UserError
-from ..runs.callbacks import Callback
-from ..runs.loop import Run
+from ..rounds.callbacks import Callback
+from ..rounds.loop import Run
 from .offline import wants_platform
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..data.examiner import Examiner
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 
 
 def write_report(store: RunStore, inputs: Tensor | None, examiner: Examiner | None) -> Path:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data.examiner import Examiner
 from ..errors import UserError
-from ..runs.store import RunStore
+from ..rounds.store import RunStore
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..data.examiner import Examiner
-from ..runs.callbacks import Callback
+from ..rounds.callbacks import Callback
 from . import write_report
 
 if TYPE_CHECKING:
-    from ..runs.loop import Run
+    from ..rounds.loop import Run
 
 
 class ReportWriter(Callback):

@@ -103,10 +103,19 @@ class MrTFSettings:
 
 
 def without_preset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that say more than the section's preset does, so that another preset can take its place.
+    """A section of `mrtf_args` that another preset can be put on: what the user set himself stays.
+
+    In a file that a user wrote, every key is one that he set. A run's own configuration has all keys written out; there
+    those that say what the preset says are the preset's.
 
     >>> without_preset({"preset": "tuned", "feedback": "adaptive", "refine_steps": 9})
+    {'feedback': 'adaptive', 'refine_steps': 9}
+    >>> without_preset({**dataclasses.asdict(MrTFSettings(preset="tuned")), "refine_steps": 9})
     {'refine_steps': 9}
     """
-    preset = MrTFSettings.from_mapping({"preset": values["preset"]} if "preset" in values else {})
-    return {key: value for key, value in values.items() if key != "preset" and value != getattr(preset, key, None)}
+    explicit = {key: value for key, value in values.items() if key != "preset"}
+    changed_by_presets = {key for preset in PRESETS.values() for key in preset}
+    if "preset" not in values or not changed_by_presets <= set(explicit):
+        return explicit
+    preset = MrTFSettings.from_mapping({"preset": values["preset"]})
+    return {key: value for key, value in explicit.items() if value != getattr(preset, key, None)}

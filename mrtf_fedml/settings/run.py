@@ -19,7 +19,7 @@ from .device import DeviceSettings
 from .kinds import validated
 from .model import ModelSettings
 from .privacy import PrivacySettings
-from .sections import PARTS, Config, in_their_homes, section_keys, values_of
+from .sections import PARTS, Config, declared_settings, in_their_homes, section_keys, values_of
 from .train import TrainSettings
 
 _Own = TypeVar("_Own")
@@ -56,6 +56,8 @@ class RunSettings:
             given = {key: flat[key] for key in keys if flat.get(key) is not None}
             parts[name] = validated(part, section, given)
         settings = cls(**parts, given=tidy)
+        for section, own in declared_settings():
+            settings.of(own, section)
         if settings.data.clients_come_with_the_data:
             return settings
         return settings.with_clients(settings.train.client_num_in_total)

@@ -56,6 +56,11 @@ def declare(section: str, settings: type[Any], label: str) -> None:
     known[:] = [*(other for other in known if _identity(other) != _identity(settings)), settings]
 
 
+def declared_settings() -> list[tuple[str, type[Any]]]:
+    """The settings of all registered algorithms, each with its section."""
+    return [(section, settings) for section, declared in _declared.items() for settings in declared]
+
+
 def section_keys() -> dict[str, list[str]]:
     """The keys of ours, by the section in which each is written."""
     keys = _sections_of_every_run()

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mrtf_fedml.algorithms import FedAvg, FedMMD, FedProx
+from mrtf_fedml.algorithms import Algorithm, ClientTask, FedAvg, FedMMD, FedProx
 from mrtf_fedml.algorithms.fedmmd import squared_discrepancy
 from mrtf_fedml.models.weights import clone, snapshot
-from mrtf_fedml.settings import RunSettings, TrainSettings
+from mrtf_fedml.settings import RunSettings
 
 
 def two_layers() -> nn.Sequential:
@@ -34,12 +34,12 @@ def batches() -> list[tuple[Tensor, Tensor]]:
 
 def settings(**keys: Any) -> RunSettings:
     given = {"epochs": 2, "learning_rate": 0.1, "weight_decay": 0.01, **keys}
-    return RunSettings(train=TrainSettings(**given))
+    return RunSettings.from_config({"train_args": given})
 
 
-def trained(algorithm: FedAvg) -> tuple[dict[str, Tensor], float]:
+def trained(algorithm: Algorithm) -> tuple[dict[str, Tensor], float]:
     model = two_layers()
-    update = algorithm.train_client(model, snapshot(model), batches(), 12, client=2, round_index=1)
+    update = algorithm.train_client(model, ClientTask(2, 1, snapshot(model), batches(), 12))
     assert update.loss is not None
     return dict(update.weights), update.loss
 
@@ -148,7 +148,7 @@ def test_equal_features_have_no_discrepancy_and_a_finite_gradient() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [FedProx(settings(fedprox_mu=0)), FedMMD(settings(mmd_weight=0))])
-def test_weight_zero_is_fedavg_to_the_bit(algorithm: FedAvg) -> None:
+def test_weight_zero_is_fedavg_to_the_bit(algorithm: Algorithm) -> None:
     weights, loss = trained(algorithm)
     plain, plain_loss = trained(FedAvg(settings()))
     assert loss == plain_loss

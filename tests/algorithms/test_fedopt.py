@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms import FedAvg, FedOpt
-from mrtf_fedml.algorithms.contract import ClientUpdate, ServerBench, ServerState
+from mrtf_fedml.algorithms import Algorithm, ClientUpdate, FedAvg, FedOpt, ServerBench, ServerState
 from mrtf_fedml.models import FeatureTap
-from mrtf_fedml.settings import RunSettings, TrainSettings
+from mrtf_fedml.settings import RunSettings
 
 KEYS = ("0.weight", "0.bias")
 
@@ -28,11 +27,11 @@ def weights(value: float) -> dict[str, torch.Tensor]:
     return {key: torch.full_like(tensor, value if tensor.is_floating_point() else 4) for key, tensor in state.items()}
 
 
-def algorithm(kind: type[FedAvg] = FedOpt, **keys: Any) -> FedAvg:
-    return kind(RunSettings(train=TrainSettings(**keys)))
+def algorithm(kind: type[Algorithm] = FedOpt, **keys: Any) -> Algorithm:
+    return kind(RunSettings.from_config({"train_args": keys}))
 
 
-def rounds(rule: FedAvg, means: list[float], start: float = 1.0) -> tuple[list[float], ServerState]:
+def rounds(rule: Algorithm, means: list[float], start: float = 1.0) -> tuple[list[float], ServerState]:
     """One parameter's path, where the clients' mean is given for each round."""
     state = rule.first_state(weights(start))
     path = []

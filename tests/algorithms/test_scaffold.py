@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mrtf_fedml.algorithms import FedAvg, Scaffold
-from mrtf_fedml.algorithms.contract import ClientUpdate, ServerBench, ServerState
+from mrtf_fedml.algorithms import Algorithm, ClientTask, ClientUpdate, FedAvg, Scaffold, ServerBench, ServerState
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureTap
-from mrtf_fedml.settings import RunSettings, TrainSettings
+from mrtf_fedml.settings import RunSettings
 
 CLIENTS, LEARNING_RATE = 4, 0.1
 SCHEDULE = [[0, 1], [1, 2], [0, 2], [1, 3]]
@@ -28,7 +27,7 @@ def settings(**keys: Any) -> RunSettings:
         "epochs": 2,
         **keys,
     }
-    return RunSettings(train=TrainSettings(**given))
+    return RunSettings.from_config({"train_args": given})
 
 
 def data(client: int) -> list[tuple[Tensor, Tensor]]:
@@ -43,7 +42,7 @@ def start() -> dict[str, Tensor]:
     return {"weight": torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.5, -0.5]]), "bias": torch.zeros(2)}
 
 
-def run(algorithm: FedAvg, rounds: list[list[int]] = SCHEDULE) -> ServerState:
+def run(algorithm: Algorithm, rounds: list[list[int]] = SCHEDULE) -> ServerState:
     model = nn.Linear(3, 2)
     inputs = torch.zeros(4, 3)
     bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 2)
@@ -51,7 +50,7 @@ def run(algorithm: FedAvg, rounds: list[list[int]] = SCHEDULE) -> ServerState:
     for round_index, chosen in enumerate(rounds):
         updates = [
             algorithm.train_client(
-                model, state.weights, data(k), 6, k, round_index, given=algorithm.for_client(state, k)
+                model, ClientTask(k, round_index, state.weights, data(k), 6, algorithm.for_client(state, k))
             )
             for k in chosen
         ]
@@ -116,11 +115,10 @@ def test_one_option_2_variate_by_hand() -> None:
     """c_k = (theta_t - theta_k) / (steps * lr) - (c - c_k): here c - c_k is 0.5 everywhere."""
     algorithm = Scaffold(settings(momentum=0.0, epochs=1))
     model = nn.Linear(3, 2)
-    given = {key: torch.full_like(value, 0.5) for key, value in start().items()}
-    update = algorithm.train_client(model, start(), data(0), 6, 0, 0, given=given)
+    correction = {key: torch.full_like(value, 0.5) for key, value in start().items()}
+    update = algorithm.train_client(model, ClientTask(0, 0, start(), data(0), 6, correction))
     by_hand = (start()["bias"] - update.weights["bias"]) / (2 * 0.1) - 0.5
-    assert update.variate is not None
-    torch.testing.assert_close(update.variate["bias"], by_hand)
+    torch.testing.assert_close(update.extra["bias"], by_hand)
 
 
 class HeldAtZero(Scaffold):
@@ -128,8 +126,7 @@ class HeldAtZero(Scaffold):
 
     def train_client(self, *args: Any, **keys: Any) -> ClientUpdate:
         update = super().train_client(*args, **keys)
-        assert update.variate is not None
-        return replace(update, variate={key: torch.zeros_like(value) for key, value in update.variate.items()})
+        return replace(update, extra={key: torch.zeros_like(value) for key, value in update.extra.items()})
 
 
 @pytest.mark.parametrize("option", [1, 2])

@@ -11,23 +11,24 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms import (
+    Algorithm,
+    ClientUpdate,
     FedAvg,
     FedDF,
     MrTF,
-    algorithm_named,
-)
-from mrtf_fedml.algorithms.contract import (
-    ClientUpdate,
     RoundReport,
     ServerBench,
     ServerState,
+    algorithm_named,
 )
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.models.weights import mix, snapshot
-from mrtf_fedml.settings import MrTFSettings, RunSettings, TrainSettings
+from mrtf_fedml.settings import RunSettings
 
 CLASSES = 3
+#: Under this name MrTF keeps the last round's targets.
+TARGETS = "refinery/targets"
 
 
 class Net(nn.Module):
@@ -45,7 +46,7 @@ class Net(nn.Module):
 
 def settings(aggregation: str = "uniform", **refinery: Any) -> RunSettings:
     steps = {"refine_steps": 5, "refine_batch_size": 8, **refinery}
-    return RunSettings(train=TrainSettings(aggregation=aggregation), mrtf=MrTFSettings.from_mapping(steps))
+    return RunSettings.from_config({"train_args": {"aggregation": aggregation}, "mrtf_args": steps})
 
 
 def scene() -> tuple[ServerBench, list[ClientUpdate], ServerState]:
@@ -67,7 +68,7 @@ def scene() -> tuple[ServerBench, list[ClientUpdate], ServerState]:
     return bench, updates, ServerState(round=6, weights=start, answer=start)
 
 
-def finish(algorithm: FedAvg) -> tuple[ServerState, RoundReport, Any]:
+def finish(algorithm: Algorithm) -> tuple[ServerState, RoundReport, Any]:
     bench, updates, state = scene()
     aggregated = algorithm.aggregate(updates)
     after, report = algorithm.finish_round(state, updates, aggregated, bench)
@@ -90,11 +91,10 @@ def test_uniform_and_sample_weighted_averages_by_hand() -> None:
 
 
 def test_fedavg_answers_and_goes_on_with_the_average() -> None:
-    after, report, aggregated = finish(FedAvg(settings()))
+    after, _, aggregated = finish(FedAvg(settings()))
     assert equal(after.weights, aggregated)
     assert equal(after.answer, aggregated)
     assert after.round == 7
-    assert report.local_loss == pytest.approx(0.4)
 
 
 def test_mrtf_without_steps_is_fedavg_to_the_bit() -> None:
@@ -123,10 +123,10 @@ def test_smoothing_keeps_a_share_of_the_last_targets() -> None:
     bench, updates, state = scene()
     previous = torch.softmax(torch.arange(90.0).reshape(30, 3) % 7, dim=1)
     algorithm = MrTF(settings(target_smoothing=0.75))
-    after, _ = algorithm.finish_round(replace(state, targets=previous), updates, algorithm.aggregate(updates), bench)
+    state = replace(state, memory={TARGETS: previous})
+    after, _ = algorithm.finish_round(state, updates, algorithm.aggregate(updates), bench)
     kept = 0.75 * (1 - 0.4 / math.log(CLASSES))
-    assert plain.targets is not None
-    torch.testing.assert_close(after.targets, (1 - kept) * plain.targets + kept * previous)
+    torch.testing.assert_close(after.memory[TARGETS], (1 - kept) * plain.memory[TARGETS] + kept * previous)
 
 
 def test_the_refining_rate_decays_by_the_round() -> None:
@@ -145,30 +145,30 @@ def test_the_refining_rate_decays_by_the_round() -> None:
 def test_the_student_follows_sharper_targets_than_those_that_are_carried_on() -> None:
     plain, report, _ = finish(MrTF(settings(target_smoothing=0.75)))
     sharp, sharper, _ = finish(MrTF(settings(target_smoothing=0.75, target_sharpness=3.0)))
-    assert torch.equal(report.targets, sharper.targets)
-    assert torch.equal(plain.targets, sharp.targets)
+    assert torch.equal(report.predictions["targets"], sharper.predictions["targets"])
+    assert torch.equal(plain.memory[TARGETS], sharp.memory[TARGETS])
     assert not equal(plain.answer, sharp.answer)
 
 
 def test_targets_are_carried_only_where_they_are_needed() -> None:
-    assert finish(MrTF(settings()))[0].targets is None
+    assert not finish(MrTF(settings()))[0].memory
 
 
 def test_clustering_waits_for_the_warm_up() -> None:
     _, early, _ = finish(MrTF(settings(cluster_warmup=7)))
     _, late, _ = finish(MrTF(settings(cluster_warmup=6)))
-    assert early.targets is not None
-    assert torch.equal(early.targets, early.ensemble)
-    assert not torch.equal(late.targets, late.ensemble)
+    assert torch.equal(early.predictions["targets"], early.predictions["ensemble"])
+    assert not torch.equal(late.predictions["targets"], late.predictions["ensemble"])
 
 
 def test_feddf_is_avg_logit_whatever_the_preset_for_mrtf_says() -> None:
     after, report, _ = finish(FedDF(settings(preset="tuned")))
     bench, updates, _ = scene()
     logits = torch.stack([bench.logits(update.weights) for update in updates])
-    torch.testing.assert_close(report.ensemble, torch.softmax(logits.mean(0), dim=1), atol=1e-6, rtol=0)
-    assert torch.equal(report.targets, report.ensemble)
-    assert report.local_weight == 1.0
+    told = report.predictions
+    torch.testing.assert_close(told["ensemble"], torch.softmax(logits.mean(0), dim=1), atol=1e-6, rtol=0)
+    assert torch.equal(told["targets"], told["ensemble"])
+    assert report.metrics["local_weight"] == 1.0
     assert equal(after.weights, after.answer), "FedDF sends the refined model back"
 
 
@@ -180,8 +180,7 @@ def test_a_missing_loss_falls_back_to_half_of_log_c_with_one_warning(
     algorithm = MrTF(settings())
     for _ in range(2):
         _, report = algorithm.finish_round(state, silent, algorithm.aggregate(silent), bench)
-    assert report.local_weight == pytest.approx(0.25 + 0.75 * 0.5)
-    assert report.local_loss is None
+    assert report.metrics["local_weight"] == pytest.approx(0.25 + 0.75 * 0.5)
     assert caplog.text.count("half of log C") == 1
 
 

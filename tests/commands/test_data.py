@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.cli import main
 from mrtf_fedml.data import SOURCES
 from mrtf_fedml.settings import RunSettings
@@ -59,7 +60,7 @@ def test_mistakes_exit_with_2_and_a_sentence(tmp_path: Path, capsys: pytest.Capt
 def test_the_papers_scenes_have_the_papers_numbers(name: str) -> None:
     settings = RunSettings.from_config(read_config(CONFIGS / f"{name}.yaml"))
     assert settings.data.dataset == name
-    assert settings.mrtf.preset == "paper"
+    assert algorithm_of(settings).own.preset == "paper"
     assert (settings.train.momentum, settings.train.client_num_per_round) == (0.9, 10)
     by_user = name in ("femnist", "shakespeare")
     assert settings.train.batch_size == (10 if by_user else 64)

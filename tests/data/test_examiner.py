@@ -38,15 +38,16 @@ def test_a_report_worked_by_hand() -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_report_agrees_with_scikit_learn(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    truth, answers = rng.integers(0, 5, 40), rng.integers(0, 5, 40)
-    report = Examiner(torch.from_numpy(truth), list("abcde")).report(torch.from_numpy(answers))
-    assert report["accuracy"] == pytest.approx((truth == answers).mean())
-    assert report["macro_f1"] == pytest.approx(f1_score(truth, answers, average="macro", zero_division=0))
-    assert report["confusion"] == confusion_matrix(truth, answers, labels=range(5)).tolist()
-    assert list(report["recall"].values()) == pytest.approx(recall_score(truth, answers, average=None).tolist())
+def test_a_report_agrees_with_scikit_learn() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        truth, answers = rng.integers(0, 5, 40), rng.integers(0, 5, 40)
+        report = Examiner(torch.from_numpy(truth), list("abcde")).report(torch.from_numpy(answers))
+        told = (report["accuracy"], report["macro_f1"], *report["recall"].values())
+        mean_f1 = f1_score(truth, answers, average="macro", zero_division=0)
+        recalls = recall_score(truth, answers, average=None)
+        assert told == pytest.approx(((truth == answers).mean(), mean_f1, *recalls)), f"seed {seed}"
+        assert report["confusion"] == confusion_matrix(truth, answers, labels=range(5)).tolist(), f"seed {seed}"
 
 
 def test_samples_without_a_label_are_not_marked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import numpy as np
@@ -35,8 +36,8 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def assert_each_sample_once(parts: list[np.ndarray], samples: int) -> None:
-    assert sorted(np.concatenate(parts).tolist()) == list(range(samples))
+def assert_each_sample_once(parts: list[np.ndarray], samples: int, where: str = "") -> None:
+    assert sorted(np.concatenate(parts).tolist()) == list(range(samples)), where
 
 
 def held_classes(parts: list[np.ndarray], labels: np.ndarray) -> list[list[int]]:
@@ -44,14 +45,15 @@ def held_classes(parts: list[np.ndarray], labels: np.ndarray) -> list[list[int]]
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_split_is_complete_disjoint_sorted_and_leaves_nobody_empty(settings: DataSettings, seed: int) -> None:
-    labels = some_labels(seed)
-    parts = partition(labels, 20, 10, settings, seed)
-    assert len(parts) == 20
-    assert min(map(len, parts)) >= (settings.min_samples if settings.partition_method == "dirichlet" else 1)
-    assert_each_sample_once(parts, len(labels))
-    assert all((np.diff(part) > 0).all() for part in parts)
+def test_every_split_is_complete_disjoint_sorted_and_leaves_nobody_empty(settings: DataSettings) -> None:
+    floor = settings.min_samples if settings.partition_method == "dirichlet" else 1
+    for seed in SEEDS:
+        labels = some_labels(seed)
+        parts = partition(labels, 20, 10, settings, seed)
+        assert len(parts) == 20, f"seed {seed}"
+        assert min(map(len, parts)) >= floor, f"seed {seed}"
+        assert_each_sample_once(parts, len(labels), f"seed {seed}")
+        assert all((np.diff(part) > 0).all() for part in parts), f"seed {seed}"
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=lambda s: f"{s.partition_method}-{s.partition_alpha}")
@@ -72,20 +74,24 @@ def test_the_seed_alone_decides_and_global_state_is_untouched(settings: DataSett
     assert (labels == kept).all()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("clients", "each"), [(20, 3), (7, 2), (4, 10), (5, 2), (13, 1)])
-def test_by_label_gives_exactly_c_bar_classes_in_balance(seed: int, clients: int, each: int) -> None:
-    labels = some_labels(seed)
-    parts = by_label(labels, clients, 10, each, rng(seed))
-    held = held_classes(parts, labels)
-    assert {len(classes) for classes in held} == {each}
-    holders = np.bincount(np.concatenate(held), minlength=10)
-    assert holders.max() - holders.min() <= 1
-    assert holders.sum() == clients * each
-    for label in range(10):
-        shares = [int((labels[part] == label).sum()) for part in parts if (labels[part] == label).any()]
-        assert max(shares) - min(shares) <= 1
-        assert sum(shares) == (labels == label).sum()
+@pytest.mark.parametrize(
+    ("clients", "each"),
+    [(20, 3), (7, 2), (4, 10), (5, 2), (13, 1)],
+    ids=["every class shared", "unevenly", "all classes each", "one holder a class", "one class each"],
+)
+def test_by_label_gives_exactly_c_bar_classes_in_balance(clients: int, each: int) -> None:
+    for seed in SEEDS:
+        labels = some_labels(seed)
+        parts = by_label(labels, clients, 10, each, rng(seed))
+        held = held_classes(parts, labels)
+        assert {len(classes) for classes in held} == {each}, f"seed {seed}"
+        holders = np.bincount(np.concatenate(held), minlength=10)
+        assert holders.max() - holders.min() <= 1, f"seed {seed}"
+        assert holders.sum() == clients * each, f"seed {seed}"
+        for label in range(10):
+            shares = [int((labels[part] == label).sum()) for part in parts if (labels[part] == label).any()]
+            assert max(shares) - min(shares) <= 1, f"seed {seed}, class {label}"
+            assert sum(shares) == (labels == label).sum(), f"seed {seed}, class {label}"
 
 
 def test_by_label_worked_by_hand() -> None:
@@ -157,13 +163,12 @@ def test_more_than_the_floor_allows() -> None:
         by_dirichlet(labels, 10, 10, 0.1, 11, rng())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("alpha", [1e-300, 1e-12, 1e-3, 0.1, 1.0, 1e6])
-def test_dirichlet_of_any_alpha_uses_every_sample_and_keeps_the_floor(seed: int, alpha: float) -> None:
-    labels = some_labels(seed, samples=200)
-    parts = by_dirichlet(labels, 15, 10, alpha, 5, rng(seed))
-    assert min(map(len, parts)) >= 5
-    assert_each_sample_once(parts, 200)
+def test_dirichlet_of_any_alpha_uses_every_sample_and_keeps_the_floor() -> None:
+    for alpha, seed in itertools.product([1e-300, 1e-12, 1e-3, 0.1, 1.0, 1e6], SEEDS):
+        labels = some_labels(seed, samples=200)
+        parts = by_dirichlet(labels, 15, 10, alpha, 5, rng(seed))
+        assert min(map(len, parts)) >= 5, f"alpha {alpha}, seed {seed}"
+        assert_each_sample_once(parts, 200, f"alpha {alpha}, seed {seed}")
 
 
 def test_a_large_alpha_shares_evenly_and_a_small_one_separates() -> None:
@@ -202,25 +207,25 @@ def test_dirichlet_leaves_absent_classes_aside() -> None:
     assert_each_sample_once(by_dirichlet(labels, 4, 10, 0.5, 1, rng()), 40)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_topping_up_takes_from_the_largest_and_gives_no_more_than_the_floor(seed: int) -> None:
-    labels = some_labels(seed, samples=300)
-    before, after = (
-        np.array([len(part) for part in by_dirichlet(labels, 20, 10, 0.01, floor, rng(seed))]) for floor in (0, 13)
-    )
-    needy, gave = before < 13, after < before
-    assert needy.any()
-    assert gave.any()
-    assert (after[needy] == 13).all()
-    assert (after[gave] >= after.max() - 1).all()
-    assert (after == before)[~needy & ~gave].all()
+def test_topping_up_takes_from_the_largest_and_gives_no_more_than_the_floor() -> None:
+    for seed in SEEDS:
+        labels = some_labels(seed, samples=300)
+        before, after = (
+            np.array([len(part) for part in by_dirichlet(labels, 20, 10, 0.01, floor, rng(seed))]) for floor in (0, 13)
+        )
+        needy, gave = before < 13, after < before
+        assert needy.any(), f"seed {seed}"
+        assert gave.any(), f"seed {seed}"
+        assert (after[needy] == 13).all(), f"seed {seed}"
+        assert (after[gave] >= after.max() - 1).all(), f"seed {seed}"
+        assert (after == before)[~needy & ~gave].all(), f"seed {seed}"
 
 
-@pytest.mark.parametrize(("samples", "clients"), [(10, 3), (10, 10), (9, 1), (1000, 7)])
-def test_iid_sizes_differ_by_one_at_most(samples: int, clients: int) -> None:
-    sizes = [len(part) for part in iid(np.zeros(samples, int), clients, rng())]
-    assert max(sizes) - min(sizes) <= 1
-    assert sum(sizes) == samples
+def test_iid_sizes_differ_by_one_at_most() -> None:
+    for samples, clients in ((10, 3), (10, 10), (9, 1), (1000, 7)):
+        sizes = [len(part) for part in iid(np.zeros(samples, int), clients, rng())]
+        assert max(sizes) - min(sizes) <= 1, f"{samples} samples, {clients} clients"
+        assert sum(sizes) == samples, f"{samples} samples, {clients} clients"
 
 
 def test_iid_mixes_the_classes() -> None:

@@ -70,6 +70,17 @@ def collate(rows: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         [[INPUTS.tolist(), LABELS.tolist()]],
         [(INPUTS, LABELS.unsqueeze(1).float())],
     ],
+    ids=[
+        "a loader",
+        "that shuffles",
+        "and drops the last",
+        "by batches of a sampler",
+        "of a stream",
+        "a list of batches",
+        "arrays",
+        "lists",
+        "labels in a column",
+    ],
 )
 def test_every_kind_of_test_global_is_read_whole_and_in_order(source: Any) -> None:
     server = read_server_set(source)
@@ -126,6 +137,7 @@ def test_other_global_states_are_untouched() -> None:
         [INPUTS],
         DataLoader(TensorDataset(INPUTS), batch_size=4),
     ],
+    ids=["all -1", "None", "a tuple of one", "inputs alone", "a loader of inputs"],
 )
 def test_no_labels(source: Any) -> None:
     server = read_server_set(source)
@@ -133,7 +145,7 @@ def test_no_labels(source: Any) -> None:
     assert torch.equal(server.inputs, INPUTS)
 
 
-@pytest.mark.parametrize("labels", [torch.zeros(11, 5), torch.full((11,), 0.5)])
+@pytest.mark.parametrize("labels", [torch.zeros(11, 5), torch.full((11,), 0.5)], ids=["rows", "halves"])
 def test_labels_that_are_no_classes_are_not_scored(labels: torch.Tensor, caplog: pytest.LogCaptureFixture) -> None:
     assert read_server_set([(INPUTS, labels)]).labels is None
     assert "not one class a sample" in caplog.text

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,9 +13,8 @@ def shard(samples: int, batch_size: int) -> TensorShard:
     return TensorShard(inputs, torch.arange(2 * samples), np.arange(0, 2 * samples, 2), batch_size)
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "sizes"),
-    [
+def test_batches_and_the_last_batch_of_one() -> None:
+    for samples, batch_size, sizes in (
         (6, 3, [3, 3]),
         (8, 3, [3, 3, 2]),
         (7, 3, [3, 4]),
@@ -25,17 +23,15 @@ def shard(samples: int, batch_size: int) -> TensorShard:
         (2, 64, [2]),
         (3, 1, [1, 1, 1]),
         (3, 2, [3]),
-    ],
-)
-def test_batches_and_the_last_batch_of_one(samples: int, batch_size: int, sizes: list[int]) -> None:
-    own = shard(samples, batch_size)
-    assert [len(y) for _, y in own] == sizes
-    assert [len(y) for _, y in own.shuffled_batches(torch.Generator().manual_seed(0))] == sizes
-    assert len(own) == len(sizes)
-    assert own.samples == samples
-    unlabelled = UnlabelledSet(torch.zeros(samples, 2), batch_size)
-    assert [len(x) for x, _ in unlabelled] == sizes
-    assert (len(unlabelled), unlabelled.samples) == (len(sizes), samples)
+    ):
+        own, where = shard(samples, batch_size), f"{samples} samples in batches of {batch_size}"
+        assert [len(y) for _, y in own] == sizes, where
+        assert [len(y) for _, y in own.shuffled_batches(torch.Generator().manual_seed(0))] == sizes, where
+        assert len(own) == len(sizes), where
+        assert own.samples == samples, where
+        unlabelled = UnlabelledSet(torch.zeros(samples, 2), batch_size)
+        assert [len(x) for x, _ in unlabelled] == sizes, where
+        assert (len(unlabelled), unlabelled.samples) == (len(sizes), samples), where
 
 
 def test_iterates_in_order_again_and_again_as_a_loader_does() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import ABLATION, key_of, planned
 from mrtf_fedml.settings import RunSettings, TrainSettings
@@ -16,6 +17,11 @@ from tests.conftest import small_config
 
 def keys(*labels: str, **changes: Any) -> list[str]:
     return [trial.key for trial in planned(small_config(**changes), labels, seeds=1)]
+
+
+def own(config: dict[str, dict[str, Any]]) -> Any:
+    """The algorithm's own settings."""
+    return algorithm_of(RunSettings.from_config(config)).own
 
 
 def test_each_seed_runs_every_algorithm() -> None:
@@ -29,9 +35,7 @@ def test_each_seed_runs_every_algorithm() -> None:
 
 
 def test_presets_of_mrtf_stand_side_by_side_and_explicit_keys_stay() -> None:
-    paper, tuned = (
-        RunSettings.from_config(trial.config).mrtf for trial in planned(small_config(), ["MrTF:paper", "MrTF:tuned"], 1)
-    )
+    paper, tuned = (own(trial.config) for trial in planned(small_config(), ["MrTF:paper", "MrTF:tuned"], 1))
     assert (paper.preset, paper.feedback) == ("paper", "always")
     assert (tuned.preset, tuned.feedback) == ("tuned", "adaptive")
     assert paper.refine_steps == tuned.refine_steps == 8
@@ -72,7 +76,7 @@ def test_variations_stand_beside_the_algorithm_and_are_not_combined() -> None:
         "MrTF:paper, target_smoothing=0.5, cluster_temperature=4",
         "MrTF:paper, target_smoothing=0.5, cluster_temperature=8",
     ], "what FedAvg does not read is left out"
-    settings = [RunSettings.from_config(trial.config).mrtf for trial in trials[2:]]
+    settings = [own(trial.config) for trial in trials[2:]]
     assert [(one.feedback, one.target_smoothing, one.cluster_temperature) for one in settings] == [
         ("never", 0.0, 4.0),
         ("adaptive", 0.0, 4.0),
@@ -90,11 +94,11 @@ def test_a_preset_and_its_values_written_out_are_one_run() -> None:
 def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> None:
     trials = planned(small_config(preset="tuned"), list(ABLATION), 1, ablation=True)
     assert [trials[-1].key] == keys("MrTF:paper"), "all modules on are the paper's MrTF, whatever the preset"
-    settings = {trial.label: RunSettings.from_config(trial.config) for trial in trials}
+    settings = {trial.label: own(trial.config) for trial in trials}
     assert list(settings) == ["PA", "AL", "ST", "ST+RD", "ST+RD+CLR"]
-    assert {run.train.federated_optimizer for run in settings.values()} == {"MrTF"}
+    assert {trial.config["train_args"]["federated_optimizer"] for trial in trials} == {"MrTF"}
     switches = {
-        label: (run.mrtf.refine_steps, run.mrtf.teacher, run.mrtf.entropy_weights, run.mrtf.self_teaching)
+        label: (run.refine_steps, run.teacher, run.entropy_weights, run.self_teaching)
         for label, run in settings.items()
     }
     assert switches == {
@@ -104,7 +108,7 @@ def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> N
         "ST+RD": (8, "avg_prob", True, True),
         "ST+RD+CLR": (8, "avg_prob", True, True),
     }
-    assert [run.mrtf.cluster_refinery for run in settings.values()] == [False, False, False, False, True]
+    assert [run.cluster_refinery for run in settings.values()] == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import (
 )
 from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import _BROKER_KEYS, _checked
 from mrtf_fedml.fedml_bridge.cross_silo.transports.trpc import _meeting_point
-from mrtf_fedml.fedml_bridge.messages import LOSS, with_loss
+from mrtf_fedml.fedml_bridge.messages import LOSS
 from tests.conftest import small_config, write_yaml
+from tests.fedml_bridge.payloads import with_loss
 
 
 def test_a_message_survives_its_bytes_bit_for_bit() -> None:

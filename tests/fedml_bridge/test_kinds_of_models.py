@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import mrtf_fedml
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import initialise
 from mrtf_fedml.randomness import forked
 from tests.conftest import write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 from .small_federation import config, eight
 
@@ -70,7 +70,7 @@ def layer_norm() -> nn.Module:
 
 def run(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     folder.mkdir()
-    args = initialise(arguments_from(write_yaml(folder / "fedml_config.yaml", config(folder / "run", preset="tuned"))))
+    args = initialise(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config(folder / "run", preset="tuned"))))
     mrtf_fedml.register()
     try:
         FedMLRunner(args, torch.device("cpu"), eight((FEATURES,), CLASSES), model).run()

@@ -14,15 +14,14 @@ from fedml.core.mlops import MLOpsConfigs, MLOpsStore
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import (
     go_online,
     offline,
     stay_offline,
     wants_platform,
 )
-from mrtf_fedml.fedml_bridge.tracking import trackers
 from tests.conftest import small_config, write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -73,20 +72,6 @@ def test_fedml_is_given_back_even_after_an_error() -> None:
     assert MLOpsConfigs.fetch_all_configs is online
 
 
-def test_weights_and_biases_gets_the_numbers_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real wandb, in its offline mode, which writes its run to a folder instead of the network."""
-    import wandb
-
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    with wandb.init(project="mrtf") as run:
-        (watch,) = trackers(SimpleNamespace(enable_wandb=True))
-        watch({"round": 0, "clients": [1, 2], "acc": 0.5, "acc_refined": None})
-        assert run.summary["acc"] == 0.5
-        assert "clients" not in run.summary.keys()  # noqa: SIM118  (wandb's summary is no mapping)
-
-
 def test_while_we_are_registered_a_projects_own_init_stays_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +85,7 @@ def test_while_we_are_registered_a_projects_own_init_stays_offline(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     config = small_config(training_type="cross_silo", backend="GRPC")
-    args = arguments_from(write_yaml(tmp_path / "c.yaml", config))
+    args = fedml_arguments(write_yaml(tmp_path / "c.yaml", config))
     args.worker_num = 3
     online = MLOpsConfigs.fetch_all_configs
     mrtf_fedml.register()

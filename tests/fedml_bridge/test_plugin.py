@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mrtf_fedml import FedAvgAggregator, MrTFAggregator, MrTFTrainer
+from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.arguments import AsFedAvg, settings_of
-from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of, with_loss
-from mrtf_fedml.fedml_bridge.plugin import FedAvgAggregator, MrTFAggregator, MrTFTrainer
+from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of
 from tests.conftest import small_config, write_yaml
+from tests.fedml_bridge.payloads import with_loss
 
 
 class Net(nn.Module):
@@ -98,7 +100,7 @@ def test_a_round_in_which_all_are_left_out_keeps_the_old_model(tmp_path: Path) -
     before = aggregator.get_model_params()
     _, _, following = one_round(aggregator, [1, 2], [(1, message(float("nan"))), (1, message(float("inf")))])
     assert all(torch.equal(following[key], before[key]) for key in before)
-    assert aggregator.state.round == 1
+    assert aggregator.server.state.round == 1
 
 
 def test_teachers_and_messages_are_not_written_into(tmp_path: Path) -> None:
@@ -170,9 +172,14 @@ def test_arguments_read_fedavg_to_fedml_and_write_through(tmp_path: Path) -> Non
 def test_settings_come_from_args_and_unknown_keys_from_the_file(tmp_path: Path) -> None:
     args = arguments(tmp_path, temperature=2.0)
     args.temperature = 3.0
-    assert settings_of(args).mrtf.temperature == 3.0
+    assert algorithm_of(settings_of(args)).own.temperature == 3.0
+    args.refine_steps, args.cluster_steps = 7, 2
+    own = algorithm_of(settings_of(args)).own
+    assert (own.refine_steps, own.cluster_steps) == (7, 2), "set by a program, whether in the file or not"
+    assert settings_of(args) is settings_of(args), "resolved once"
     config = small_config()
     config["mrtf_args"]["temprature"] = 1.0
+    args = arguments(tmp_path)
     args.yaml_paths = [str(write_yaml(tmp_path / "wrong.yaml", config))]
     with pytest.raises(UserError, match="did you mean 'temperature'"):
         settings_of(args)

@@ -16,11 +16,11 @@ from fedml.runner import FedMLRunner
 from torch import Tensor, nn
 
 import mrtf_fedml
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import initialise
 from mrtf_fedml.randomness import forked
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 from tests.conftest import write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 from .small_federation import SERVER_SAMPLES, config, eight, one_round
 
@@ -44,7 +44,7 @@ def run(folder: Path, dataset: list[Any], model: nn.Module | None = None, **chan
     """A project's own FedMLRunner."""
     folder.mkdir(exist_ok=True)
     sections = config(folder / "run", **{"comm_round": 2, "refine_steps": 3, "refine_batch_size": 2, **changes})
-    args = initialise(arguments_from(write_yaml(folder / "fedml_config.yaml", sections)))
+    args = initialise(fedml_arguments(write_yaml(folder / "fedml_config.yaml", sections)))
     if model is None:
         with forked(0, "reader"):
             model = Reader()

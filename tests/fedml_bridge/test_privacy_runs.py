@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fedml.runner import FedMLRunner
+from torch import Tensor
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from tests.conftest import small_config, write_yaml
-from tests.fedml_bridge.test_baselines import answer, metrics, run
+from mrtf_fedml.fedml_bridge.messages import LOSS
+from tests.conftest import answer, metrics, small_config, write_yaml
+from tests.fedml_bridge.four_clients import ListeningMrTF, all_entries
+from tests.fedml_bridge.test_baselines import run
 from tests.fedml_bridge.test_registry import project
+
+CLIP, SIGMA = 0.25, 0.01
+
+
+@pytest.fixture(autouse=True)
+def _unregistered() -> Iterator[None]:
+    yield
+    mrtf_fedml.unregister()
 
 
 def summary(run_dir: Path) -> dict[str, Any]:
     return json.loads((run_dir / "summary.json").read_text())
+
+
+def without(line: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A line of metrics but for these keys and for its times, which no two runs share."""
+    return {key: value for key, value in line.items() if key not in keys and not key.startswith("seconds_")}
 
 
 def test_the_budget_is_in_metrics_summary_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,36 +47,64 @@ def test_the_budget_is_in_metrics_summary_and_report(tmp_path: Path, capsys: pyt
     assert 0 < lines[0]["epsilon_release"] < lines[1]["epsilon_release"]
     assert all(line["local_loss"] is None for line in lines), "the loss stays with the client"
     assert summary(private)["epsilon_server"] == lines[1]["epsilon_server"]
+    assert summary(private)["epsilon_release"] == lines[1]["epsilon_release"]
     assert "a fixed number is drawn" in (private / "report.html").read_text()
     assert "towards the server" in capsys.readouterr().out
     parts = run(tmp_path, "parts", "MrTF", clip=0.5, sigma=0.01, comm_round=1)
     assert main(["run", "--resume", str(parts), "--set", "comm_round=2"]) == 0
     assert answer(parts) == answer(private)
-    assert metrics(parts)[-1]["epsilon_server"] == lines[1]["epsilon_server"]
+    assert [without(line) for line in metrics(parts)] == [without(line) for line in lines]
 
 
 def test_a_bound_that_is_never_met_and_no_noise_changes_no_weight(tmp_path: Path) -> None:
-    plain = run(tmp_path, "plain", "FedAvg", comm_round=1)
-    wide = run(tmp_path, "wide", "FedAvg", comm_round=1, clip=1e6)
-    first, second = ((path / "predictions.csv").read_text() for path in (plain, wide))
-    assert [row.split(",")[2] for row in first.splitlines()] == [row.split(",")[2] for row in second.splitlines()]
+    plain = run(tmp_path, "plain", "FedAvg", comm_round=2)
+    wide = run(tmp_path, "wide", "FedAvg", comm_round=2, clip=1e6)
+    assert answer(wide) == answer(plain)
+    for line, before in zip(metrics(wide), metrics(plain), strict=True):
+        # What a bound alone changes: the loss stays with the client, which each message has 8 bytes for, and there
+        # is a budget to tell of.
+        private = ("local_loss", "bytes_up", "epsilon_server", "epsilon_release")
+        assert without(line, *private) == without(before, *private)
+        assert line["local_loss"] is None
+        assert before["bytes_up"] - line["bytes_up"] == 8 * len(line["clients"])
+        assert line["epsilon_server"] == line["epsilon_release"] == "none"
+        assert before["epsilon_server"] is before["epsilon_release"] is None
     assert summary(wide)["epsilon_server"] == "none"
-    assert metrics(plain)[0]["epsilon_server"] is None
 
 
-def test_what_leaves_the_client_is_clipped_and_noised_and_holds_no_loss(tmp_path: Path) -> None:
-    args, device, dataset, model = project(tmp_path, clip=0.25)
-    trainer = mrtf_fedml.MrTFTrainer(model, args)
-    trainer.set_id(2)
-    args.round_idx = 0
-    start = trainer.get_model_params()
-    trainer.update_dataset(dataset[5][2], None, dataset[4][2])
-    trainer.train(dataset[5][2], device, args)
-    trainer.on_after_local_training(dataset[5][2], device, args)
-    message = trainer.get_model_params()
-    assert set(message) == set(start)
-    squares = [((message[key] - start[key]).double() ** 2).sum() for key in start if start[key].is_floating_point()]
-    assert torch.stack(squares).sum().sqrt().item() == pytest.approx(0.25, rel=1e-4)
+def first_round(folder: Path, **changes: Any) -> tuple[OrderedDict[str, Tensor], list[OrderedDict[str, Tensor]]]:
+    """The first weights, and what the clients of the first round send to MrTF's server."""
+    folder.mkdir()
+    args, device, dataset, model = project(folder, comm_round=1, **changes)
+    start = OrderedDict((key, value.clone()) for key, value in model.state_dict().items())
+    mrtf_fedml.register()
+    aggregator = ListeningMrTF(model, args)
+    FedMLRunner(args, device, dataset, model, None, aggregator).run()
+    return start, [message for _, message in aggregator.heard]
+
+
+def test_what_leaves_the_clients_is_clipped_then_noised_and_holds_no_loss(tmp_path: Path) -> None:
+    start, free = first_round(tmp_path / "free")
+    _, clipped = first_round(tmp_path / "clipped", clip=CLIP)
+    _, noised = first_round(tmp_path / "noised", clip=CLIP, sigma=SIGMA)
+    noises = []
+    for plain, short, sent in zip(free, clipped, noised, strict=True):
+        assert set(plain) - {LOSS} == set(short) == set(sent) == set(start)
+        plain.pop(LOSS)
+        update = all_entries(plain) - all_entries(start)
+        assert float(update.norm()) > CLIP
+        shortened = all_entries(short) - all_entries(start)
+        torch.testing.assert_close(shortened, update * (CLIP / update.norm()), rtol=1e-4, atol=1e-7)
+        assert float(shortened.norm()) == pytest.approx(CLIP, rel=1e-4)
+        noises.append(all_entries(sent) - all_entries(short))
+    count = len(noises[0])
+    assert count > 10_000
+    for noise in noises:
+        # Each within five of its standard errors.
+        assert float(noise.mean()) == pytest.approx(0, abs=5 * SIGMA / math.sqrt(count))
+        assert float(noise.std()) == pytest.approx(SIGMA, rel=5 / math.sqrt(2 * count))
+    correlations = torch.corrcoef(torch.stack(noises)) - torch.eye(len(noises))
+    assert correlations.abs().max() < 5 / math.sqrt(count), "each client has noise of its own"
 
 
 def test_scaffold_with_privacy_ends_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,10 @@ from fedml.runner import FedMLRunner
 import mrtf_fedml
 from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
 from mrtf_fedml.fedml_bridge.offline import initialise
 from mrtf_fedml.models import create_model
 from tests.conftest import small_config, small_settings, write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
 
 PLAIN_INIT = FedMLRunner.__init__
 
@@ -32,7 +32,7 @@ def _unregistered() -> Iterator[None]:
 def project(folder: Path, **changes: Any) -> tuple[Any, Any, Any, Any]:
     """What a FedML project holds when it calls FedMLRunner."""
     config = small_config(run_dir=str(folder / "run"), frequency_of_the_test=1, **changes)
-    args = initialise(arguments_from(write_yaml(folder / "fedml_config.yaml", config)))
+    args = initialise(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config)))
     settings = small_settings(**changes)
     dataset = load(settings)
     model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
@@ -161,66 +161,6 @@ def test_what_cannot_combine_is_refused_at_the_start_with_the_reason(
     with pytest.raises(UserError, match=told):
         FedMLRunner(args, device, dataset, model)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def _harmless_afterwards() -> Iterator[None]:
-    """FedML keeps its attacks, defences and privacy in singletons that outlive a run."""
-    yield
-    from fedml.core.dp.fedml_differential_privacy import FedMLDifferentialPrivacy
-    from fedml.core.security.fedml_attacker import FedMLAttacker
-    from fedml.core.security.fedml_defender import FedMLDefender
-
-    for singleton in (FedMLDifferentialPrivacy, FedMLAttacker, FedMLDefender):
-        singleton.get_instance().is_enabled = False
-
-
-@pytest.mark.usefixtures("_harmless_afterwards")
-@pytest.mark.parametrize(
-    ("word", "options"),
-    [
-        (
-            "MrTF",
-            {
-                "enable_dp": True,
-                "dp_solution_type": "ldp",
-                "mechanism_type": "gaussian",
-                "epsilon": 0.9,
-                "delta": 1e-5,
-                "sensitivity": 0.0001,
-            },
-        ),
-        (
-            "mrtf:FedAvg",
-            {
-                "enable_dp": True,
-                "dp_solution_type": "cdp",
-                "mechanism_type": "gaussian",
-                "epsilon": 0.9,
-                "delta": 1e-5,
-                "sensitivity": 0.0001,
-                "clipping_norm": 100.0,
-            },
-        ),
-        ("MrTF", {"enable_attack": True, "attack_type": "byzantine", "attack_mode": "zero", "byzantine_client_num": 1}),
-        ("MrTF", {"enable_defense": True, "defense_type": "norm_diff_clipping", "norm_bound": 1.0}),
-    ],
-    ids=["local DP", "central DP with the average", "an attack", "a defence"],
-)
-def test_fedmls_options_act_on_our_run(tmp_path: Path, word: str, options: dict[str, Any]) -> None:
-    from safetensors.torch import load_file
-
-    finals = []
-    for name, extra in (("without", {}), ("with", options)):
-        (tmp_path / name).mkdir()
-        args, device, dataset, model = project(tmp_path / name, federated_optimizer=word)
-        vars(args).update(extra)
-        mrtf_fedml.register()
-        torch.manual_seed(0)
-        FedMLRunner(args, device, dataset, model).run()
-        finals.append(load_file(tmp_path / name / "run" / "model.safetensors"))
-    assert all(torch.isfinite(value).all() for value in finals[1].values())
-    assert any(not torch.equal(finals[0][key], finals[1][key]) for key in finals[0])
 
 
 def test_a_dataset_of_fewer_or_more_clients_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -56,7 +56,7 @@ def test_features_without_a_row_a_sample_are_refused(features, logits):
         rows_of_features(torch.empty(features), torch.empty(logits), True, False)
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 3, 4, 5), (3, 4)])
+@pytest.mark.parametrize("shape", [(2,), (2, 3, 4, 5), (3, 4)], ids=str)
 def test_logits_of_another_shape_are_refused(shape):
     with pytest.raises(UserError, match=r"\[N, C\]"):
         check_logits(torch.empty(shape), samples=2)

@@ -11,8 +11,12 @@ from mrtf_fedml.privacy.budget import PrivacyBudget
 from tests.conftest import small_settings
 
 
-def budget(**changes: Any) -> PrivacyBudget:
-    return PrivacyBudget(small_settings(**changes))
+def budget(rounds: list[list[int]], **changes: Any) -> PrivacyBudget:
+    """The budget after rounds in which these clients took part."""
+    spent = PrivacyBudget(small_settings(**changes))
+    for clients in rounds:
+        spent.add_round(clients)
+    return spent
 
 
 def gaussian_epsilon(multiplier: float, steps: int, delta: float) -> float:
@@ -26,7 +30,7 @@ def gaussian_epsilon(multiplier: float, steps: int, delta: float) -> float:
 
 def test_the_servers_view_composes_the_busiest_clients_rounds() -> None:
     rounds = [[0, 1], [1, 2], [1, 3], [0, 2]]
-    spent = budget(clip=0.5, sigma=1.0).spent(rounds)
+    spent = budget(rounds, clip=0.5, sigma=1.0).spent()
     assert spent["epsilon_server"] == pytest.approx(gaussian_epsilon(2.0, 3, 1e-5), rel=1e-6)
     release = spent["epsilon_release"]
     assert isinstance(release, float)
@@ -35,7 +39,7 @@ def test_the_servers_view_composes_the_busiest_clients_rounds() -> None:
 
 def test_the_budget_grows_with_rounds_and_shrinks_with_noise() -> None:
     def epsilon(sigma: float, rounds: int) -> float:
-        return float(budget(clip=1.0, sigma=sigma).spent([[0]] * rounds)["epsilon_server"])  # type: ignore[arg-type]
+        return float(budget([[0]] * rounds, clip=1.0, sigma=sigma).spent()["epsilon_server"])  # type: ignore[arg-type]
 
     assert epsilon(1.0, 0) == 0.0
     assert epsilon(1.0, 1) < epsilon(1.0, 5)
@@ -46,13 +50,13 @@ def test_the_budget_grows_with_rounds_and_shrinks_with_noise() -> None:
 def test_half_of_a_guarantee_is_none_and_said_aloud(
     changes: dict[str, float], missing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    half = budget(**changes)
+    half = budget([[0]], **changes)
     assert missing in caplog.text
-    assert set(half.spent([[0]]).values()) == {"none"}
-    assert half.summary(half.spent([]))["epsilon_server"] == "none"
+    assert set(half.spent().values()) == {"none"}
+    assert half.summary()["epsilon_server"] == "none"
 
 
 def test_without_privacy_nothing_is_told() -> None:
-    plain = budget()
-    assert set(plain.spent([[0]]).values()) == {None}
-    assert plain.summary({}) == {}
+    plain = budget([[0]])
+    assert set(plain.spent().values()) == {None}
+    assert plain.summary() == {}

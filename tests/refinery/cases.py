@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from . import oracle
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-10}
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float64"])
 
 #: All sixteen settings of the four switches.
 SWITCHES: list[dict[str, Any]] = [

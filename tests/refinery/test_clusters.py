@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 import torch
 
 from mrtf_fedml.refinery.clusters import cosine_distances, prototypes, reassigned_probabilities
 
 from . import oracle
+from .cases import every_dtype
 
 # Three points in the plane and how much of each belongs to two classes. By hand, Eq. 11:
 #   v_0 = (1/2 (6, 0) + 1/2 (0, 8) + 0 (4, -3)) / (1/2 + 1/2)     = (3, 4),     |v_0| = 5
@@ -29,8 +29,8 @@ def tensor(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10) -> None:
-    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10, where: str = "") -> None:
+    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance, err_msg=where)
 
 
 def test_prototypes_by_hand() -> None:
@@ -57,21 +57,21 @@ def test_opposite_and_parallel_vectors() -> None:
     )
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(5))
-def test_agrees_with_the_oracle(seed: int, steps: int) -> None:
-    rng = np.random.default_rng(seed)
-    samples, classes, width = rng.integers(1, 20), rng.integers(2, 9), rng.integers(1, 6)
-    shares = oracle.softmax_rows(rng.normal(size=(samples, classes)) * 3)
-    features = rng.normal(size=(samples, width))
-    centres = oracle.prototypes(shares, features)
-    close(prototypes(tensor(shares), tensor(features)), centres)
-    close(cosine_distances(tensor(features), tensor(centres)), oracle.cosine_distances(features, centres))
-    tau = float(rng.uniform(0.5, 10))
-    close(
-        reassigned_probabilities(tensor(shares), tensor(features), tau, steps),
-        oracle.reassigned_probabilities(shares, features, tau, steps),
-    )
+def test_agrees_with_the_oracle() -> None:
+    for seed in range(5):
+        rng, where = np.random.default_rng(seed), f"seed {seed}"
+        samples, classes, width = rng.integers(1, 20), rng.integers(2, 9), rng.integers(1, 6)
+        shares = oracle.softmax_rows(rng.normal(size=(samples, classes)) * 3)
+        features = rng.normal(size=(samples, width))
+        centres = oracle.prototypes(shares, features)
+        close(prototypes(tensor(shares), tensor(features)), centres, where=where)
+        distances = cosine_distances(tensor(features), tensor(centres))
+        close(distances, oracle.cosine_distances(features, centres), where=where)
+        tau = float(rng.uniform(0.5, 10))
+        for steps in (1, 2, 3):
+            rows = reassigned_probabilities(tensor(shares), tensor(features), tau, steps)
+            expected = oracle.reassigned_probabilities(shares, features, tau, steps)
+            close(rows, expected, where=f"{where}, {steps} steps")
 
 
 def test_each_step_starts_from_what_the_last_one_gave() -> None:
@@ -111,14 +111,14 @@ def test_a_single_zero_feature_vector() -> None:
     close(rows[2], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("factor", [1e-30, 1e-12, 1e12, 1e30])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_length_of_features_does_not_matter(factor: float, dtype: torch.dtype) -> None:
+@every_dtype
+def test_the_length_of_features_does_not_matter(dtype: torch.dtype) -> None:
     # A cosine has no scale: short vectors are not zero vectors.
     shares, points = SHARES.to(dtype), POINTS.to(dtype)
     plain = reassigned_probabilities(shares, points, 4.0, 2)
-    scaled = reassigned_probabilities(shares, points * factor, 4.0, 2)
-    close(scaled.double(), plain.double(), 1e-6)
+    for factor in (1e-30, 1e-12, 1e12, 1e30):
+        scaled = reassigned_probabilities(shares, points * factor, 4.0, 2)
+        close(scaled.double(), plain.double(), 1e-6, f"factor {factor}")
 
 
 def test_inputs_are_left_alone() -> None:

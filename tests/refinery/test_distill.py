@@ -80,9 +80,9 @@ def test_gradient_is_that_of_a_plain_softmax() -> None:
     np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "sizes"),
-    [
+def test_every_sample_is_shown_once_a_pass() -> None:
+    # A last batch of one joins the one before: BatchNorm cannot train on a single sample.
+    for samples, batch_size, sizes in (
         (6, 2, [2, 2, 2]),
         (7, 3, [3, 4]),
         (8, 3, [3, 3, 2]),
@@ -90,20 +90,18 @@ def test_gradient_is_that_of_a_plain_softmax() -> None:
         (65, 64, [65]),
         (1, 4, [1]),
         (3, 2, [3]),
-    ],
-)
-def test_every_sample_is_shown_once_a_pass(samples: int, batch_size: int, sizes: list[int]) -> None:
-    # A last batch of one joins the one before: BatchNorm cannot train on a single sample.
-    drawn = [batch.tolist() for batch in batches(samples, batch_size, 4 * len(sizes), generator())]
-    assert [len(batch) for batch in drawn] == 4 * sizes
-    for start in range(0, len(drawn), len(sizes)):
-        shown = itertools.chain.from_iterable(drawn[start : start + len(sizes)])
-        assert sorted(shown) == list(range(samples))
+    ):
+        where = f"{samples} samples in batches of {batch_size}"
+        drawn = [batch.tolist() for batch in batches(samples, batch_size, 4 * len(sizes), generator())]
+        assert [len(batch) for batch in drawn] == 4 * sizes, where
+        for start in range(0, len(drawn), len(sizes)):
+            shown = itertools.chain.from_iterable(drawn[start : start + len(sizes)])
+            assert sorted(shown) == list(range(samples)), where
 
 
-@pytest.mark.parametrize("steps", [0, 1, 4, 5, 11])
-def test_as_many_batches_as_steps(steps: int) -> None:
-    assert len(list(batches(40, 8, steps, generator()))) == steps
+def test_as_many_batches_as_steps() -> None:
+    asked = [0, 1, 4, 5, 11]
+    assert [len(list(batches(40, 8, steps, generator()))) for steps in asked] == asked
 
 
 def test_passes_are_shuffled_by_the_generator_alone() -> None:
@@ -141,13 +139,14 @@ def test_first_step_of_adam_by_hand() -> None:
     np.testing.assert_allclose(student.weight.detach(), [[0.01], [-0.01]], rtol=1e-7)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 25])
-def test_whole_batches_follow_adam_as_the_oracle_does(steps: int) -> None:
-    student, inputs, targets = linear(4, 3), inputs_of(10, 4), soft_targets(10, 3)
-    expected = oracle.adam_on_linear_student(student.weight.detach(), inputs, targets, 0.02, steps)
-    settings = MrTFSettings(refine_steps=steps, refine_lr=0.02, refine_batch_size=10, temperature=9)
-    distill(student, inputs, targets, settings, generator())
-    np.testing.assert_allclose(student.weight.detach(), expected, rtol=0, atol=1e-9)
+def test_whole_batches_follow_adam_as_the_oracle_does() -> None:
+    for steps in (1, 2, 25):
+        student, inputs, targets = linear(4, 3), inputs_of(10, 4), soft_targets(10, 3)
+        expected = oracle.adam_on_linear_student(student.weight.detach(), inputs, targets, 0.02, steps)
+        settings = MrTFSettings(refine_steps=steps, refine_lr=0.02, refine_batch_size=10, temperature=9)
+        distill(student, inputs, targets, settings, generator())
+        where = f"{steps} steps"
+        np.testing.assert_allclose(student.weight.detach(), expected, rtol=0, atol=1e-9, err_msg=where)
 
 
 def test_mini_batches_pair_each_input_with_its_target() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,7 @@ import torch
 from mrtf_fedml.refinery import distillation_targets
 from mrtf_fedml.settings import MrTFSettings
 
-from .cases import SWITCHES, TOLERANCE, Case, complete_case, random_case
-
-every_switch = pytest.mark.parametrize("switches", SWITCHES, ids=lambda s: "-".join(map(str, s.values())))
-every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+from .cases import SWITCHES, TOLERANCE, Case, complete_case, every_dtype, random_case
 
 
 def targets_of(case: Case, **switches: Any) -> Any:
@@ -22,104 +20,108 @@ def targets_of(case: Case, **switches: Any) -> Any:
     return distillation_targets(case.local_logits, case.global_logits, case.features, case.local_loss, settings)
 
 
-def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-6) -> None:
-    np.testing.assert_allclose(actual.double().numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-6, where: object = "") -> None:
+    given, wanted = actual.double().numpy(), np.asarray(expected)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=tolerance, err_msg=str(where))
 
 
-def check_distributions(rows: torch.Tensor, shape: tuple[int, ...]) -> None:
-    assert rows.shape == shape
-    assert torch.isfinite(rows).all()
-    assert (rows >= 0).all()
-    close(rows.double().sum(dim=-1), np.ones(len(rows)))
-
-
-@every_dtype
-@every_switch
-def test_rows_are_distributions(switches: dict[str, Any], dtype: torch.dtype) -> None:
-    rng = np.random.default_rng(31)
-    for _ in range(6):
-        case = random_case(rng, dtype)
-        result = targets_of(case, **switches)
-        check_distributions(result.ensemble, case.local_logits.shape[1:])
-        check_distributions(result.probabilities, case.local_logits.shape[1:])
-        assert 0.25 <= result.local_weight <= 1
+def check_distributions(rows: torch.Tensor, shape: tuple[int, ...], where: object = "") -> None:
+    assert rows.shape == shape, where
+    assert torch.isfinite(rows).all(), where
+    assert (rows >= 0).all(), where
+    close(rows.double().sum(dim=-1), np.ones(len(rows)), where=where)
 
 
 @every_dtype
-@every_switch
-def test_order_of_clients_does_not_matter(switches: dict[str, Any], dtype: torch.dtype) -> None:
+def test_rows_are_distributions(dtype: torch.dtype) -> None:
+    for switches in SWITCHES:
+        rng = np.random.default_rng(31)
+        for _ in range(6):
+            case = random_case(rng, dtype)
+            result = targets_of(case, **switches)
+            check_distributions(result.ensemble, case.local_logits.shape[1:], switches)
+            check_distributions(result.probabilities, case.local_logits.shape[1:], switches)
+            assert 0.25 <= result.local_weight <= 1, switches
+
+
+@every_dtype
+def test_order_of_clients_does_not_matter(dtype: torch.dtype) -> None:
     case = complete_case(32, dtype)
-    expected = targets_of(case, **switches).probabilities.double()
-    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
-        shuffled = Case(case.local_logits[order], case.global_logits, case.features, case.local_loss)
-        close(targets_of(shuffled, **switches).probabilities, expected)
+    for switches in SWITCHES:
+        expected = targets_of(case, **switches).probabilities.double()
+        for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
+            shuffled = Case(case.local_logits[order], case.global_logits, case.features, case.local_loss)
+            close(targets_of(shuffled, **switches).probabilities, expected, where=(order, switches))
 
 
-@every_switch
-def test_samples_and_classes_have_no_order_either(switches: dict[str, Any]) -> None:
+def test_samples_and_classes_have_no_order_either() -> None:
     case = complete_case(33)
-    expected = targets_of(case, **switches).probabilities
     rng = np.random.default_rng(33)
-    rows, columns = rng.permutation(expected.shape[0]), rng.permutation(expected.shape[1])
+    rows, columns = (rng.permutation(size) for size in case.local_logits.shape[1:])
     shuffled = Case(
         case.local_logits[:, rows][:, :, columns],
         case.global_logits[:, rows][:, :, columns],
         case.features[rows],
         case.local_loss,
     )
-    close(targets_of(shuffled, **switches).probabilities, expected[rows][:, columns])
+    for switches in SWITCHES:
+        expected = targets_of(case, **switches).probabilities
+        close(targets_of(shuffled, **switches).probabilities, expected[rows][:, columns], where=switches)
 
 
-@every_switch
-def test_inputs_and_random_state_are_left_alone(switches: dict[str, Any]) -> None:
+def test_inputs_and_random_state_are_left_alone() -> None:
     case = complete_case(34)
     before = [tensor.clone() for tensor in case.tensors()]
     state = torch.get_rng_state()
-    result = targets_of(case, cluster_steps=2, **switches)
-    result.probabilities.add_(1)
-    for tensor, old in zip(case.tensors(), before, strict=True):
-        assert torch.equal(tensor, old)
-    assert torch.equal(torch.get_rng_state(), state)
+    for switches in SWITCHES:
+        result = targets_of(case, cluster_steps=2, **switches)
+        result.probabilities.add_(1)
+        for tensor, old in zip(case.tensors(), before, strict=True):
+            assert torch.equal(tensor, old), switches
+        assert torch.equal(torch.get_rng_state(), state), switches
 
 
 @every_dtype
-@pytest.mark.parametrize("factor", [100.0, 0.01])
-@pytest.mark.parametrize("client", [0, 3])
-def test_magnitude_of_one_client(client: int, factor: float, dtype: torch.dtype) -> None:
+def test_magnitude_of_one_client(dtype: torch.dtype) -> None:
     case = complete_case(35, dtype)
-    scaled = Case(case.local_logits.clone(), case.global_logits, case.features, case.local_loss)
-    scaled.local_logits[client] *= factor
-    close(targets_of(scaled).probabilities, targets_of(case).probabilities.double())
     by_logit = {"teacher": "avg_logit"}
-    moved = targets_of(scaled, **by_logit).ensemble - targets_of(case, **by_logit).ensemble
-    assert moved.abs().max() > 0.01
+    for client, factor in itertools.product((0, 3), (100.0, 0.01)):
+        where = f"client {client}, factor {factor}"
+        scaled = Case(case.local_logits.clone(), case.global_logits, case.features, case.local_loss)
+        scaled.local_logits[client] *= factor
+        close(targets_of(scaled).probabilities, targets_of(case).probabilities.double(), where=where)
+        moved = targets_of(scaled, **by_logit).ensemble - targets_of(case, **by_logit).ensemble
+        assert moved.abs().max() > 0.01, where
 
 
 @every_dtype
-@every_switch
-def test_constant_models_know_nothing(switches: dict[str, Any], dtype: torch.dtype) -> None:
+def test_constant_models_know_nothing(dtype: torch.dtype) -> None:
     local = torch.tensor([0.1, -3.0, 7.7], dtype=dtype).reshape(3, 1, 1).expand(3, 5, 4)
     case = Case(local, torch.full((2, 5, 4), 0.3, dtype=dtype), None, 0.2)
-    close(targets_of(case, **switches).probabilities, np.full((5, 4), 0.25), 1e-7)
+    for switches in SWITCHES:
+        close(targets_of(case, **switches).probabilities, np.full((5, 4), 0.25), 1e-7, switches)
 
 
 @every_dtype
-@every_switch
-@pytest.mark.parametrize("size", [1e30, 1e-30])
-def test_huge_and_tiny_numbers(size: float, switches: dict[str, Any], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("size", [1e30, 1e-30], ids=["huge", "tiny"])
+def test_huge_and_tiny_numbers(size: float, dtype: torch.dtype) -> None:
     case = complete_case(36, dtype)
     case = Case(case.local_logits * size, case.global_logits * size, case.features * size, case.local_loss)
-    result, expected = targets_of(case, **switches), case.expected(switches)
-    check_distributions(result.probabilities, case.local_logits.shape[1:])
-    close(result.ensemble, expected.ensemble, TOLERANCE[dtype])
-    close(result.probabilities, expected.probabilities, TOLERANCE[dtype])
+    for switches in SWITCHES:
+        result, expected = targets_of(case, **switches), case.expected(switches)
+        check_distributions(result.probabilities, case.local_logits.shape[1:], switches)
+        close(result.ensemble, expected.ensemble, TOLERANCE[dtype], switches)
+        close(result.probabilities, expected.probabilities, TOLERANCE[dtype], switches)
 
 
-@every_switch
-@pytest.mark.parametrize("shape", [(1, 9, 3, 2), (4, 1, 3, 2), (1, 1, 2, 1)])
-def test_one_client_or_one_sample(shape: tuple[int, ...], switches: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(1, 9, 3, 2), (4, 1, 3, 2), (1, 1, 2, 1)], ids=["one client", "one sample", "one of each"]
+)
+def test_one_client_or_one_sample(shape: tuple[int, ...]) -> None:
     case = complete_case(37, shape=shape)
-    close(targets_of(case, **switches).probabilities, case.expected(switches).probabilities, 1e-10)
+    for switches in SWITCHES:
+        expected = case.expected(switches).probabilities
+        close(targets_of(case, **switches).probabilities, expected, 1e-10, switches)
 
 
 def test_all_zero_features_give_uniform_rows() -> None:

@@ -24,8 +24,8 @@ def tensor(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-12) -> None:
-    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-12, where: str = "") -> None:
+    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance, err_msg=where)
 
 
 def test_entropy_by_hand() -> None:
@@ -50,26 +50,26 @@ def test_weights_are_a_softmax_over_clients_and_not_over_samples() -> None:
     close(confidence_weights(entropies), [[0.75, 0.5], [0.25, 0.5]])
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_entropies_and_weights_agree_with_the_oracle(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(size=(rng.integers(1, 7), rng.integers(1, 12), rng.integers(2, 9))) * 6
-    probabilities = np.stack([oracle.softmax_rows(model) for model in logits])
-    close(entropy(tensor(probabilities)), oracle.entropy(probabilities))
-    expected = oracle.confidence_weights(oracle.entropy(probabilities))
-    close(confidence_weights(entropy(tensor(probabilities))), expected)
+def test_entropies_and_weights_agree_with_the_oracle() -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        logits = rng.normal(size=(rng.integers(1, 7), rng.integers(1, 12), rng.integers(2, 9))) * 6
+        probabilities = np.stack([oracle.softmax_rows(model) for model in logits])
+        close(entropy(tensor(probabilities)), oracle.entropy(probabilities), where=f"seed {seed}")
+        expected = oracle.confidence_weights(oracle.entropy(probabilities))
+        close(confidence_weights(entropy(tensor(probabilities))), expected, where=f"seed {seed}")
 
 
-@pytest.mark.parametrize("classes", [2, 4, 10, 100])
-def test_local_weight_by_hand(classes: int) -> None:
+def test_local_weight_by_hand() -> None:
     # u_t = 0.25 + 0.75 * loss / log C.
-    chance = math.log(classes)
-    assert local_weight(0.0, classes) == 0.25
-    assert local_weight(0.5 * chance, classes) == pytest.approx(0.625, abs=1e-12)
-    assert local_weight(chance, classes) == pytest.approx(1.0, abs=1e-12)
-    # 10 is beyond log C for each of these C: the globals' share must not become negative.
-    assert local_weight(10.0, classes) == 1.0
-    assert isinstance(local_weight(0.3, classes), float)
+    for classes in (2, 4, 10, 100):
+        chance, where = math.log(classes), f"{classes} classes"
+        assert local_weight(0.0, classes) == 0.25, where
+        assert local_weight(0.5 * chance, classes) == pytest.approx(0.625, abs=1e-12), where
+        assert local_weight(chance, classes) == pytest.approx(1.0, abs=1e-12), where
+        # 10 is beyond log C for each of these C: the globals' share must not become negative.
+        assert local_weight(10.0, classes) == 1.0, where
+        assert isinstance(local_weight(0.3, classes), float), where
 
 
 def test_local_weight_is_held_from_below() -> None:

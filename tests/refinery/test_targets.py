@@ -16,7 +16,7 @@ from mrtf_fedml.refinery.targets import sharpened_targets
 from mrtf_fedml.settings import MrTFSettings
 
 from . import oracle
-from .cases import SWITCHES, TOLERANCE, Case, complete_case, random_case, random_numbers
+from .cases import SWITCHES, TOLERANCE, Case, complete_case, every_dtype, random_case, random_numbers
 
 AVG_LOGIT = {
     "teacher": "avg_logit",
@@ -38,24 +38,25 @@ def targets_of(case: Case, **switches: Any) -> Any:
     return distillation_targets(case.local_logits, case.global_logits, case.features, case.local_loss, settings)
 
 
-def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10) -> None:
-    np.testing.assert_allclose(actual.double().numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10, where: object = "") -> None:
+    given, wanted = actual.double().numpy(), np.asarray(expected)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=tolerance, err_msg=str(where))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(map(str, switches.values())))
-def test_agrees_with_the_oracle(switches: dict[str, Any], dtype: torch.dtype) -> None:
-    rng = np.random.default_rng(SWITCHES.index(switches))
-    for _ in range(12):
-        case = random_case(rng, dtype)
-        chosen = {**switches, **random_numbers(rng)}
-        expected = case.expected(chosen)
-        actual = targets_of(case, **chosen)
-        close(actual.ensemble, expected.ensemble, TOLERANCE[dtype])
-        close(actual.probabilities, expected.probabilities, TOLERANCE[dtype])
-        assert actual.local_weight == pytest.approx(expected.local_weight, abs=1e-12)
-        assert isinstance(actual.local_weight, float)
-        assert actual.probabilities.dtype == actual.ensemble.dtype == dtype
+@every_dtype
+def test_agrees_with_the_oracle(dtype: torch.dtype) -> None:
+    for seed, switches in enumerate(SWITCHES):
+        rng = np.random.default_rng(seed)
+        for _ in range(12):
+            case = random_case(rng, dtype)
+            chosen = {**switches, **random_numbers(rng)}
+            expected = case.expected(chosen)
+            actual = targets_of(case, **chosen)
+            close(actual.ensemble, expected.ensemble, TOLERANCE[dtype], chosen)
+            close(actual.probabilities, expected.probabilities, TOLERANCE[dtype], chosen)
+            assert actual.local_weight == pytest.approx(expected.local_weight, abs=1e-12), chosen
+            assert isinstance(actual.local_weight, float), chosen
+            assert actual.probabilities.dtype == actual.ensemble.dtype == dtype, chosen
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -109,16 +110,16 @@ def test_globals_enter_as_equation_6_probabilities(teacher: str) -> None:
     close(opposed.probabilities, [[1 / 2, 1 / 2]])
 
 
-@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(map(str, switches.values())))
 @pytest.mark.parametrize("switch", ["teacher", "entropy_weights", "self_teaching", "cluster_refinery"])
-def test_a_switch_turns_exactly_its_part_over(switches: dict[str, Any], switch: str) -> None:
+def test_a_switch_turns_exactly_its_part_over(switch: str) -> None:
     case = complete_case(seed=21)
-    other = {True: False, False: True, "avg_prob": "avg_logit", "avg_logit": "avg_prob"}[switches[switch]]
-    turned = {**switches, switch: other}
-    before, after = targets_of(case, **switches), targets_of(case, **turned)
-    assert (before.probabilities - after.probabilities).abs().max() > 1e-3
-    assert torch.equal(before.ensemble, after.ensemble) == (switch == "cluster_refinery")
-    assert (before.local_weight == after.local_weight) == (switch != "self_teaching")
+    for switches in SWITCHES:
+        other = {True: False, False: True, "avg_prob": "avg_logit", "avg_logit": "avg_prob"}[switches[switch]]
+        turned = {**switches, switch: other}
+        before, after = targets_of(case, **switches), targets_of(case, **turned)
+        assert (before.probabilities - after.probabilities).abs().max() > 1e-3, switches
+        assert torch.equal(before.ensemble, after.ensemble) == (switch == "cluster_refinery"), switches
+        assert (before.local_weight == after.local_weight) == (switch != "self_teaching"), switches
 
 
 def test_the_five_bars_of_the_ablation() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 import torch
 
 from mrtf_fedml.refinery.teachers import average_logits, average_probabilities, normalised_probabilities
 
 from . import oracle
+from .cases import every_dtype
 
 FLOAT64 = torch.float64
 
@@ -19,8 +19,8 @@ def tensor(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=FLOAT64)
 
 
-def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10) -> None:
-    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-10, where: str = "") -> None:
+    np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=0, atol=tolerance, err_msg=where)
 
 
 def test_normalisation_by_hand() -> None:
@@ -50,19 +50,19 @@ def test_each_model_has_its_own_std() -> None:
     close(normalised_probabilities(tensor(logits[2]), 4.0), expected[2])
 
 
-@pytest.mark.parametrize("factor", [100.0, 0.01, 1e30, 1e-30])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_magnitude_does_not_matter(factor: float, dtype: torch.dtype) -> None:
+@every_dtype
+def test_magnitude_does_not_matter(dtype: torch.dtype) -> None:
     logits = torch.tensor(np.random.default_rng(4).normal(size=(3, 12, 6)), dtype=dtype)
-    plain = normalised_probabilities(logits, 4.0)
-    close(normalised_probabilities(logits * factor, 4.0).double(), plain.double(), 1e-6)
+    plain = normalised_probabilities(logits, 4.0).double()
+    for factor in (100.0, 0.01, 1e30, 1e-30):
+        close(normalised_probabilities(logits * factor, 4.0).double(), plain, 1e-6, f"factor {factor}")
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.1, -7.3, 1e30, 1e-30])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_constant_logits_give_uniform_rows(constant: float, dtype: torch.dtype) -> None:
-    rows = normalised_probabilities(torch.full((7, 5), constant, dtype=dtype), 4.0)
-    close(rows.double(), np.full((7, 5), 0.2), 1e-7)
+@every_dtype
+def test_constant_logits_give_uniform_rows(dtype: torch.dtype) -> None:
+    for constant in (0.0, 0.1, -7.3, 1e30, 1e-30):
+        rows = normalised_probabilities(torch.full((7, 5), constant, dtype=dtype), 4.0)
+        close(rows.double(), np.full((7, 5), 0.2), 1e-7, f"logits {constant}")
 
 
 def test_a_constant_model_leaves_the_others_alone() -> None:
@@ -95,19 +95,18 @@ def test_weights_may_differ_between_samples() -> None:
     close(average_probabilities(rows, weights), [[0.5, 0.5], [0.25, 0.75]])
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_averages_agree_with_the_oracle(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    clients, samples, classes = rng.integers(1, 6), rng.integers(1, 9), rng.integers(2, 7)
-    logits = rng.normal(size=(clients, samples, classes)) * 5
-    probabilities = np.stack([oracle.softmax_rows(model) for model in logits])
-    for shape in ((clients,), (clients, samples)):
-        weights = rng.uniform(0.1, 3, shape)
-        close(
-            average_probabilities(tensor(probabilities), tensor(weights)),
-            oracle.average_probabilities(probabilities, weights),
-        )
-        close(average_logits(tensor(logits), tensor(weights)), oracle.average_logits(logits, weights))
+def test_averages_agree_with_the_oracle() -> None:
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        clients, samples, classes = rng.integers(1, 6), rng.integers(1, 9), rng.integers(2, 7)
+        logits = rng.normal(size=(clients, samples, classes)) * 5
+        probabilities = np.stack([oracle.softmax_rows(model) for model in logits])
+        for shape in ((clients,), (clients, samples)):
+            weights, where = rng.uniform(0.1, 3, shape), f"seed {seed}, weights of {shape}"
+            averaged = average_probabilities(tensor(probabilities), tensor(weights))
+            close(averaged, oracle.average_probabilities(probabilities, weights), where=where)
+            averaged = average_logits(tensor(logits), tensor(weights))
+            close(averaged, oracle.average_logits(logits, weights), where=where)
 
 
 def test_a_client_of_weight_zero_is_not_heard() -> None:

@@ -20,29 +20,29 @@ def tensor(values: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("teacher", ["AL", "AP"])
-@pytest.mark.parametrize("seed", range(3))
-def test_sensitivity_of_the_targets_is_equation_5(teacher: str, seed: int) -> None:
+def test_sensitivity_of_the_targets_is_equation_5(teacher: str) -> None:
     # Linear local models f_k(x) = W_k x. Row i of d f_{k,j} / d W_k is x where i = j and zero elsewhere, so
     # the bracket of Eq. 5, d f_{k,c} - sum_j J_j d f_{k,j}, is the outer product of (e_c - J) and x.
-    rng = np.random.default_rng(seed)
-    models = tensor(rng.normal(size=(CLIENTS, CLASSES, WIDTH))).requires_grad_()
-    inputs = rng.normal(size=(SAMPLES, WIDTH))
-    weights = rng.dirichlet(np.ones(CLIENTS))
-    logits = torch.einsum("kcd,md->kmc", models, tensor(inputs))
-    if teacher == "AL":
-        targets = average_logits(logits, tensor(weights))
-    else:
-        targets = average_probabilities(torch.softmax(logits, dim=-1), tensor(weights))
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        models = tensor(rng.normal(size=(CLIENTS, CLASSES, WIDTH))).requires_grad_()
+        inputs = rng.normal(size=(SAMPLES, WIDTH))
+        weights = rng.dirichlet(np.ones(CLIENTS))
+        logits = torch.einsum("kcd,md->kmc", models, tensor(inputs))
+        if teacher == "AL":
+            targets = average_logits(logits, tensor(weights))
+        else:
+            targets = average_probabilities(torch.softmax(logits, dim=-1), tensor(weights))
 
-    plain = logits.detach().numpy()
-    averaged = oracle.average_logits(plain, weights)
-    for m in range(SAMPLES):
-        for c in range(CLASSES):
+        plain = logits.detach().numpy()
+        averaged = oracle.average_logits(plain, weights)
+        for m, c in np.ndindex(SAMPLES, CLASSES):
             (gradient,) = torch.autograd.grad(targets[m, c], models, retain_graph=True)
             for k in range(CLIENTS):
                 factor = averaged[m] if teacher == "AL" else oracle.softmax(plain[k, m])
-                bracket = np.outer(np.eye(CLASSES)[c] - factor, inputs[m])
-                np.testing.assert_allclose(gradient[k].numpy(), weights[k] * factor[c] * bracket, rtol=0, atol=1e-12)
+                expected = weights[k] * factor[c] * np.outer(np.eye(CLASSES)[c] - factor, inputs[m])
+                where = f"seed {seed}, sample {m}, class {c}, client {k}"
+                np.testing.assert_allclose(gradient[k].numpy(), expected, rtol=0, atol=1e-12, err_msg=where)
 
 
 def test_sensitivity_to_the_weights_grows_with_the_logits_under_avg_logit_alone() -> None:
@@ -72,25 +72,25 @@ def divergence_a_teacher(probabilities: np.ndarray, weights: np.ndarray, student
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "entropy"])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_loss_is_a_divergence_for_each_teacher(weighting: str, seed: int) -> None:
+def test_the_loss_is_a_divergence_for_each_teacher(weighting: str) -> None:
     # Eq. 9 = sum_k w_k KL(q_k, q_g) + a rest in which the student does not occur. The rest drops out between
     # two students, and is the teachers' weighted mean entropy.
-    rng = np.random.default_rng(seed)
-    local = normalised_probabilities(tensor(rng.normal(size=(CLIENTS, SAMPLES, CLASSES))), 4.0)
-    weights = torch.full((CLIENTS, SAMPLES), 1 / CLIENTS, dtype=torch.float64)
-    if weighting == "entropy":
-        weights = confidence_weights(entropy(local))
-    targets = average_probabilities(local, weights)
-    losses, divergences = [], []
-    for scale in (0.5, 3.0):
-        student = rng.normal(size=(SAMPLES, CLASSES)) * scale
-        losses.append(float(distillation_loss(tensor(student), targets)))
-        divergences.append(divergence_a_teacher(local.numpy(), weights.numpy(), oracle.softmax_rows(student)))
-    assert abs(losses[0] - losses[1]) > 1e-3
-    assert losses[0] - losses[1] == pytest.approx(divergences[0] - divergences[1], abs=1e-12)
-    rest = float((weights * torch.tensor(oracle.entropy(local))).sum(dim=0).mean())
-    assert losses[0] - divergences[0] == pytest.approx(rest, abs=1e-12)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        local = normalised_probabilities(tensor(rng.normal(size=(CLIENTS, SAMPLES, CLASSES))), 4.0)
+        weights = torch.full((CLIENTS, SAMPLES), 1 / CLIENTS, dtype=torch.float64)
+        if weighting == "entropy":
+            weights = confidence_weights(entropy(local))
+        targets = average_probabilities(local, weights)
+        losses, divergences = [], []
+        for scale in (0.5, 3.0):
+            student = rng.normal(size=(SAMPLES, CLASSES)) * scale
+            losses.append(float(distillation_loss(tensor(student), targets)))
+            divergences.append(divergence_a_teacher(local.numpy(), weights.numpy(), oracle.softmax_rows(student)))
+        assert abs(losses[0] - losses[1]) > 1e-3, f"seed {seed}"
+        assert losses[0] - losses[1] == pytest.approx(divergences[0] - divergences[1], abs=1e-12), f"seed {seed}"
+        rest = float((weights * torch.tensor(oracle.entropy(local))).sum(dim=0).mean())
+        assert losses[0] - divergences[0] == pytest.approx(rest, abs=1e-12), f"seed {seed}"
 
 
 def test_no_student_does_better_than_the_targets_themselves() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mrtf_fedml.data.examiner import Examiner
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
 
 def line(number: int, **changes: Any) -> dict[str, Any]:

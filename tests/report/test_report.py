@@ -13,9 +13,9 @@ import torch
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report import write_report
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
-from .runs import NOT_SCORED, line, write_run
+from .rounds import NOT_SCORED, line, write_run
 
 VOID = {"meta", "img", "br"}
 
@@ -101,35 +101,37 @@ def test_what_charts_refer_to_is_there_and_is_theirs(tmp_path: Path) -> None:
     assert inner <= set(reader.ids)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        {"metrics": []},
-        {"metrics": [line(0)]},
-        {"metrics": [line(0, **NOT_SCORED), line(1, **NOT_SCORED)], "labelled": False},
-        {"metrics": [line(number, **({} if number % 5 == 0 else NOT_SCORED)) for number in range(12)]},
-        {"metrics": [line(number, local_loss=None, local_weight=None) for number in range(2)]},
-        {"metrics": [line(0, local_loss=float("nan"))]},
-        {"metrics": [line(number) for number in range(300)]},
-        {"samples": 1},
-        {"samples": 1, "classes": 1},
-        {"classes": 2},
-        {"classes": 62, "samples": 200},
-        {"classes": 100, "samples": 300},
-        {"ended": False},
-        {"ended": False, "metrics": []},
-    ],
-)
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 6), (5,), None])
-def test_runs_of_every_size(tmp_path: Path, kind: dict[str, Any], shape: tuple[int, ...] | None) -> None:
-    store, examiner = write_run(tmp_path / "run", **kind)
-    inputs = None if shape is None else torch.rand(kind.get("samples", 40), *shape)
-    reader = read(write_report(store, inputs, examiner))
-    scored = any(entry["acc"] is not None for entry in store.read_metrics())
-    assert ("No round was scored" in reader.text) == (not scored)
-    assert ("Least certain" in reader.text) == kind.get("ended", True)
-    shown = min(24, kind.get("samples", 40)) if kind.get("ended", True) and shape and len(shape) == 3 else 0
-    assert reader.tags.count("img") == shown
+KINDS: dict[str, dict[str, Any]] = {
+    "no round": {"metrics": []},
+    "one round": {"metrics": [line(0)]},
+    "no labels": {"metrics": [line(0, **NOT_SCORED), line(1, **NOT_SCORED)], "labelled": False},
+    "every fifth round scored": {
+        "metrics": [line(number, **({} if number % 5 == 0 else NOT_SCORED)) for number in range(12)]
+    },
+    "no losses": {"metrics": [line(number, local_loss=None, local_weight=None) for number in range(2)]},
+    "a loss of nan": {"metrics": [line(0, local_loss=float("nan"))]},
+    "300 rounds": {"metrics": [line(number) for number in range(300)]},
+    "one sample": {"samples": 1},
+    "one sample, one class": {"samples": 1, "classes": 1},
+    "two classes": {"classes": 2},
+    "62 classes": {"classes": 62, "samples": 200},
+    "100 classes": {"classes": 100, "samples": 300},
+    "not ended": {"ended": False},
+    "not begun": {"ended": False, "metrics": []},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_runs_of_every_size(tmp_path: Path, kind: dict[str, Any]) -> None:
+    for shape in ((1, 8, 8), (3, 4, 6), (5,), None):
+        store, examiner = write_run(tmp_path / f"inputs of {shape}", **kind)
+        inputs = None if shape is None else torch.rand(kind.get("samples", 40), *shape)
+        reader = read(write_report(store, inputs, examiner))
+        scored = any(entry["acc"] is not None for entry in store.read_metrics())
+        assert ("No round was scored" in reader.text) == (not scored), f"inputs of {shape}"
+        assert ("Least certain" in reader.text) == kind.get("ended", True), f"inputs of {shape}"
+        shown = min(24, kind.get("samples", 40)) if kind.get("ended", True) and shape and len(shape) == 3 else 0
+        assert reader.tags.count("img") == shown, f"inputs of {shape}"
 
 
 def test_a_run_without_labels_says_so(tmp_path: Path) -> None:

@@ -52,6 +52,6 @@ def test_large_pictures_are_made_small() -> None:
     assert pixels(picture_of(torch.rand(3, 300, 200))).shape == (MOST_PIXELS, 64, 3)
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 8, 8), (8, 8), (1, 2, 3, 4)])
+@pytest.mark.parametrize("shape", [(5,), (2, 8, 8), (8, 8), (1, 2, 3, 4)], ids=str)
 def test_what_is_no_image_has_no_picture(shape: tuple[int, ...]) -> None:
     assert picture_of(torch.rand(shape)) is None

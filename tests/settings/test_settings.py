@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import MrTFSettings, RunSettings, section_keys
 from mrtf_fedml.settings.mrtf import PRESETS
@@ -104,7 +105,10 @@ def test_fedmls_words_for_splits() -> None:
 
 def test_resolved_settings_read_back_as_themselves() -> None:
     settings = RunSettings.from_config({"mrtf_args": {"preset": "tuned"}, "comm_args": {"backend": "MPI"}})
-    assert RunSettings.from_config(settings.to_config()) == settings
+    first = algorithm_of(settings)
+    again = algorithm_of(RunSettings.from_config({**settings.to_config(), **first.sections()}))
+    assert again.own == first.own
+    assert replace(again.settings, given={}) == replace(settings, given={})
 
 
 def test_every_key_has_one_section() -> None:

@@ -13,7 +13,7 @@ from fedml.core.distributed.communication.message import Message
 from ...algorithms import ClientUpdate, NoReply
 from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped, UserError
-from ...runs.round import Handout, Reply
+from ...rounds.round import Handout, Reply
 from ..messages import start_payload, update_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session

@@ -23,7 +23,7 @@ from ...process.failure import one_for_all
 from ...process.logs import open_log
 from ...process.start import HOW_TO_START, agreement
 from ...process.waiting import quiet_barrier
-from ...runs.round import Handout
+from ...rounds.round import Handout
 from ..client_turn import ClientSeat
 from ..messages import Payload, start_payload, update_of, weights_of
 from ..server_side import AlgorithmAggregator

@@ -122,18 +122,20 @@ def test_under_mpirun_too(tmp_path: Path, one_process: Callable[..., Path], algo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turn", range(3))
 @pytest.mark.parametrize("backend", ["GRPC", "TRPC", "MPI", "MQTT_S3"])
 def test_three_times_each(
-    tmp_path: Path, one_process: Callable[..., Path], mqtt_s3: dict[str, Any], backend: str, turn: int
+    tmp_path: Path, one_process: Callable[..., Path], mqtt_s3: dict[str, Any], backend: str
 ) -> None:
-    if backend == "MPI":
-        assert answer(over_mpi(tmp_path, ROUNDS).run_dir) == answer(one_process(SILOS, **ROUNDS))
-        return
-    with Federation(tmp_path, SILOS, backend, **ROUNDS) as federation:
-        federation.comm |= mqtt_s3
-        federation.config["common_args"]["run_id"] = f"turn-{turn}"
-        assert_same(federation, one_process(SILOS, **ROUNDS))
+    for turn in range(3):
+        folder = tmp_path / f"turn-{turn}"
+        folder.mkdir()
+        if backend == "MPI":
+            assert answer(over_mpi(folder, ROUNDS).run_dir) == answer(one_process(SILOS, **ROUNDS)), f"turn {turn}"
+            continue
+        with Federation(folder, SILOS, backend, **ROUNDS) as federation:
+            federation.comm |= mqtt_s3
+            federation.config["common_args"]["run_id"] = f"turn-{turn}"
+            assert_same(federation, one_process(SILOS, **ROUNDS))
 
 
 def test_two_of_three_are_not_always_the_same_two() -> None:

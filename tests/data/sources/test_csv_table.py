@@ -64,36 +64,38 @@ def test_large_features_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "features larger than 100 train badly" in caplog.text
 
 
+MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
+    (CLIENTS.replace("1.5", "nan"), SERVER, {}, "line 2, column 'weight': 'nan' is no finite number"),
+    (CLIENTS.replace("2e-1", ""), SERVER, {}, "line 3, column 'weight': '' is no finite number"),
+    (CLIENTS.replace("2e-1", "tall"), SERVER, {}, "line 3, column 'weight': 'tall'"),
+    (CLIENTS, SERVER.replace("6", "inf"), {}, "server.csv', line 3, column 'age': 'inf'"),
+    (CLIENTS.replace("1.5,", ""), SERVER, {}, "line 2: 3 values where the header has 4"),
+    (
+        CLIENTS,
+        SERVER,
+        {"label_column": "lable"},
+        r"has no column 'lable'; correct data_args.label_column \(did you",
+    ),
+    (CLIENTS, SERVER, {"user_column": "house"}, "has no column 'house'; correct data_args.user_column"),
+    (CLIENTS, SERVER, {"id_column": "name"}, "server.csv' has no column 'name'; correct data_args.id_column"),
+    (CLIENTS.replace("well", ""), SERVER, {}, "row 2 has no label"),
+    (CLIENTS, SERVER + "row-9,7\n", {}, "line 4: 2 values"),
+    (CLIENTS, SERVER.replace("age", "height"), {}, "server.csv' lacks the feature age"),
+    (CLIENTS, "age,weight,more\n1,2,3\n", {}, "has the column more that the clients lack"),
+    (CLIENTS, "age,weight,label\n1,2,dead\n", {}, "row 1 has the label 'dead', which no client has"),
+    (CLIENTS, "age,weight\n", {}, "has a header and no row"),
+    ("", SERVER, {}, "has no header"),
+    ("a,a,label\n1,2,x\n", SERVER, {}, "has the column a twice"),
+    ("label,clinic\nx,A\ny,A\n", SERVER, {}, "has no feature"),
+    (CLIENTS.replace("well", "ill"), SERVER, {}, "a classifier needs at least two"),
+    (CLIENTS, SERVER, {"data_file": None}, "data_args.data_file is not given"),
+    (CLIENTS, SERVER, {"server_file": None}, "data_args.server_file is not given; name the server's .csv"),
+    (CLIENTS, SERVER, {"server_file": "/no/such.csv"}, "such.csv' cannot be opened"),
+]
+
+
 @pytest.mark.parametrize(
-    ("clients", "server", "keys", "sentence"),
-    [
-        (CLIENTS.replace("1.5", "nan"), SERVER, {}, "line 2, column 'weight': 'nan' is no finite number"),
-        (CLIENTS.replace("2e-1", ""), SERVER, {}, "line 3, column 'weight': '' is no finite number"),
-        (CLIENTS.replace("2e-1", "tall"), SERVER, {}, "line 3, column 'weight': 'tall'"),
-        (CLIENTS, SERVER.replace("6", "inf"), {}, "server.csv', line 3, column 'age': 'inf'"),
-        (CLIENTS.replace("1.5,", ""), SERVER, {}, "line 2: 3 values where the header has 4"),
-        (
-            CLIENTS,
-            SERVER,
-            {"label_column": "lable"},
-            r"has no column 'lable'; correct data_args.label_column \(did you",
-        ),
-        (CLIENTS, SERVER, {"user_column": "house"}, "has no column 'house'; correct data_args.user_column"),
-        (CLIENTS, SERVER, {"id_column": "name"}, "server.csv' has no column 'name'; correct data_args.id_column"),
-        (CLIENTS.replace("well", ""), SERVER, {}, "row 2 has no label"),
-        (CLIENTS, SERVER + "row-9,7\n", {}, "line 4: 2 values"),
-        (CLIENTS, SERVER.replace("age", "height"), {}, "server.csv' lacks the feature age"),
-        (CLIENTS, "age,weight,more\n1,2,3\n", {}, "has the column more that the clients lack"),
-        (CLIENTS, "age,weight,label\n1,2,dead\n", {}, "row 1 has the label 'dead', which no client has"),
-        (CLIENTS, "age,weight\n", {}, "has a header and no row"),
-        ("", SERVER, {}, "has no header"),
-        ("a,a,label\n1,2,x\n", SERVER, {}, "has the column a twice"),
-        ("label,clinic\nx,A\ny,A\n", SERVER, {}, "has no feature"),
-        (CLIENTS.replace("well", "ill"), SERVER, {}, "a classifier needs at least two"),
-        (CLIENTS, SERVER, {"data_file": None}, "data_args.data_file is not given"),
-        (CLIENTS, SERVER, {"server_file": None}, "data_args.server_file is not given; name the server's .csv"),
-        (CLIENTS, SERVER, {"server_file": "/no/such.csv"}, "such.csv' cannot be opened"),
-    ],
+    ("clients", "server", "keys", "sentence"), MISTAKES, ids=[sentence for *_, sentence in MISTAKES]
 )
 def test_mistakes_are_named_by_row_and_column(
     tmp_path: Path, clients: str, server: str, keys: dict[str, Any], sentence: str

@@ -14,18 +14,19 @@ from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import idx_bytes, random_images, settings, write_mnist
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("place", ["MNIST/raw", "", "mnist"])
-def test_mnist_in_torchvisions_folder_or_as_plain_files(tmp_path: Path, place: str, zipped: bool) -> None:
-    arrays = write_mnist(tmp_path / place, zipped=zipped)
-    source = load_source(settings(tmp_path, "mnist"))
-    assert (source.x_train == arrays["train-images-idx3-ubyte"]).all()
-    assert source.y_train.tolist() == arrays["train-labels-idx1-ubyte"].tolist()
-    assert (source.x_test == arrays["t10k-images-idx3-ubyte"]).all()
-    assert source.y_test is not None
-    assert source.y_test.tolist() == arrays["t10k-labels-idx1-ubyte"].tolist()
-    assert source.class_names == list("0123456789")
-    assert not source.augments
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "zipped"])
+def test_mnist_in_torchvisions_folder_or_as_plain_files(tmp_path: Path, zipped: bool) -> None:
+    for number, place in enumerate(("MNIST/raw", "", "mnist")):
+        folder, where = tmp_path / str(number), f"folder {place!r}"
+        arrays = write_mnist(folder / place, zipped=zipped)
+        source = load_source(settings(folder, "mnist"))
+        assert (source.x_train == arrays["train-images-idx3-ubyte"]).all(), where
+        assert source.y_train.tolist() == arrays["train-labels-idx1-ubyte"].tolist(), where
+        assert (source.x_test == arrays["t10k-images-idx3-ubyte"]).all(), where
+        assert source.y_test is not None, where
+        assert source.y_test.tolist() == arrays["t10k-labels-idx1-ubyte"].tolist(), where
+        assert source.class_names == list("0123456789"), where
+        assert not source.augments, where
 
 
 def test_names_with_a_dot_as_some_unpackers_write_them(tmp_path: Path) -> None:
@@ -81,6 +82,7 @@ def test_one_missing_file_is_named_alone(tmp_path: Path) -> None:
         (idx_bytes(random_images(30)), "holds 1 axes of the type 8 where 3"),
         (idx_bytes(random_images(29, 28, 28)), "y_train has 30 entries but x_train has 29"),
     ],
+    ids=["empty", "another file", "a cut header", "cut off", "labels for images", "an image too few"],
 )
 def test_damaged_files_get_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     write_mnist(tmp_path)

@@ -13,6 +13,7 @@ import torch
 
 from mrtf_fedml.data import load_source, to_tensor
 from mrtf_fedml.data.sources.shakespeare import ALL_LETTERS
+from mrtf_fedml.data.sources.source import Source
 from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import letters, settings, write_femnist, write_leaf
 
@@ -24,24 +25,30 @@ def windows(text: str) -> tuple[list[str], list[str]]:
     return [text[i : i + 80] for i in range(len(text) - 80)], list(text[80:])
 
 
-@pytest.mark.parametrize("place", ["femnist", "femnist/data", "FEMNIST", "data", ""])
-def test_femnist_from_several_files(tmp_path: Path, place: str) -> None:
-    write_femnist(tmp_path / place)
-    source = load_source(settings(tmp_path, "femnist"))
-    assert source.x_train.shape == (120, 28, 28)
-    assert source.x_train.dtype == np.uint8
-    assert source.class_num == 62
-    assert (source.class_names[0], source.class_names[10], source.class_names[61]) == ("0", "A", "z")
-    assert source.users is not None
-    assert source.users.names == [f"f{writer:04d}_14" for writer in range(10)]
-    assert np.bincount(source.users.train).tolist() == [12] * 10
+def test_femnist_from_several_files(tmp_path: Path) -> None:
+    for number, place in enumerate(("femnist", "femnist/data", "FEMNIST", "data", "")):
+        folder = tmp_path / str(number)
+        write_femnist(folder / place)
+        source = load_source(settings(folder, "femnist"))
+        check_femnist(source, f"folder {place!r}")
+
+
+def check_femnist(source: Source, where: str) -> None:
+    """Ten writers of twelve letters each."""
+    assert source.x_train.shape == (120, 28, 28), where
+    assert source.x_train.dtype == np.uint8, where
+    assert source.class_num == 62, where
+    assert (source.class_names[0], source.class_names[10], source.class_names[61]) == ("0", "A", "z"), where
+    assert source.users is not None, where
+    assert source.users.names == [f"f{writer:04d}_14" for writer in range(10)], where
+    assert np.bincount(source.users.train).tolist() == [12] * 10, where
     x, y = letters(12, 7)
     own = source.users.train == 7
-    assert np.allclose(source.x_train[own].reshape(12, -1) / 255, x, atol=1e-9)
-    assert source.y_train[own].tolist() == y
-    assert source.ids[0] == "f0000_14:0"
+    assert np.allclose(source.x_train[own].reshape(12, -1) / 255, x, atol=1e-9), where
+    assert source.y_train[own].tolist() == y, where
+    assert source.ids[0] == "f0000_14:0", where
     # LEAF's white stays white: 1 after normalisation.
-    assert to_tensor(np.full((1, 28, 28), 255, np.uint8)).max() == 1
+    assert to_tensor(np.full((1, 28, 28), 255, np.uint8)).max() == 1, where
 
 
 def test_both_parts_in_one_folder_are_told_apart_by_name(tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ def write_folders(folder: Path, inside: bool = False) -> None:
         (place / f"mnist_m_{part}_labels.txt").write_text("".join(lines))
 
 
-@pytest.mark.parametrize("place", ["mnist_m", "MNIST-M", ""])
-@pytest.mark.parametrize("inside", [False, True])
-def test_image_folders_with_label_files(tmp_path: Path, place: str, inside: bool) -> None:
-    write_folders(tmp_path / place, inside)
-    check(tmp_path)
+@pytest.mark.parametrize("inside", [False, True], ids=["labels beside the images' folder", "labels inside it"])
+def test_image_folders_with_label_files(tmp_path: Path, inside: bool) -> None:
+    for number, place in enumerate(("mnist_m", "MNIST-M", "")):
+        write_folders(tmp_path / str(number) / place, inside)
+        check(tmp_path / str(number))
 
 
 def test_image_folders_with_a_folder_a_digit(tmp_path: Path) -> None:

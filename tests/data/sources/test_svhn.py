@@ -13,17 +13,18 @@ from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import random_images, settings, write_svhn
 
 
-@pytest.mark.parametrize("place", ["", "svhn", "SVHN"])
-def test_images_and_digits_with_ten_for_zero(tmp_path: Path, place: str) -> None:
-    images = write_svhn(tmp_path / place)
-    source = load_source(settings(tmp_path, "svhn"))
-    assert (source.x_train == images["train"]).all()
-    assert (source.x_test == images["test"]).all()
-    assert source.y_train.tolist() == [number % 10 for number in range(30)]
-    assert source.y_test is not None
-    assert source.y_test[0] == 0
-    assert to_tensor(source.x_train).shape == (30, 3, 32, 32)
-    assert not source.augments
+def test_images_and_digits_with_ten_for_zero(tmp_path: Path) -> None:
+    for number, place in enumerate(("", "svhn", "SVHN")):
+        folder = tmp_path / str(number)
+        images = write_svhn(folder / place)
+        source = load_source(settings(folder, "svhn"))
+        assert (source.x_train == images["train"]).all(), f"folder {place!r}"
+        assert (source.x_test == images["test"]).all(), f"folder {place!r}"
+        assert source.y_train.tolist() == [number % 10 for number in range(30)], f"folder {place!r}"
+        assert source.y_test is not None, f"folder {place!r}"
+        assert source.y_test[0] == 0, f"folder {place!r}"
+        assert to_tensor(source.x_train).shape == (30, 3, 32, 32), f"folder {place!r}"
+        assert not source.augments, f"folder {place!r}"
 
 
 def test_a_single_image_has_lost_its_last_axis(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import random_images, settings, write_usps
 
 
-@pytest.mark.parametrize("place", ["", "usps", "USPS"])
-def test_libsvms_text(tmp_path: Path, place: str) -> None:
-    images = write_usps(tmp_path / place)
-    source = load_source(settings(tmp_path, "usps"))
-    assert (source.x_train == images["usps.bz2"]).all()
-    assert (source.x_test == images["usps.t.bz2"]).all()
-    assert source.y_train.tolist() == [row % 10 for row in range(20)]
+def test_libsvms_text(tmp_path: Path) -> None:
+    for number, place in enumerate(("", "usps", "USPS")):
+        folder = tmp_path / str(number)
+        images = write_usps(folder / place)
+        source = load_source(settings(folder, "usps"))
+        assert (source.x_train == images["usps.bz2"]).all(), f"folder {place!r}"
+        assert (source.x_test == images["usps.t.bz2"]).all(), f"folder {place!r}"
+        assert source.y_train.tolist() == [row % 10 for row in range(20)], f"folder {place!r}"
 
 
 def test_text_that_is_unpacked_already_and_leaves_zeros_out(tmp_path: Path) -> None:

@@ -5,21 +5,18 @@ from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import LeNet
 
 
-@pytest.mark.parametrize(
-    ("shape", "flattened"),
-    [
+def test_flattened_size_follows_the_image():
+    for shape, flattened in (
         ((1, 28, 28), 400),  # 28 -> 28 -> 14 -> 10 -> 5: 16 * 25
         ((3, 32, 32), 400),  # 32 -> 28 -> 14 -> 10 -> 5
         ((1, 8, 8), 64),  # 8 -> 8 -> 4 -> 4 -> 2: 16 * 4
         ((1, 4, 4), 16),
         ((2, 24, 30), 16 * 6 * 7),  # both padded: 24 -> 12 -> 6, 30 -> 15 -> 7
         ((1, 64, 32), 16 * 13 * 5),  # nothing padded: 64 -> 60 -> 30 -> 26 -> 13
-    ],
-)
-def test_flattened_size_follows_the_image(shape, flattened):
-    model = LeNet(shape, classes=10)
-    assert model.convolutions(torch.randn(2, *shape)).shape == (2, flattened)
-    assert model(torch.randn(2, *shape)).shape == (2, 10)
+    ):
+        model = LeNet(shape, classes=10)
+        assert model.convolutions(torch.randn(2, *shape)).shape == (2, flattened), shape
+        assert model(torch.randn(2, *shape)).shape == (2, 10), shape
 
 
 def test_parameters_of_the_original():

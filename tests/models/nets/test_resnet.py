@@ -32,7 +32,7 @@ def test_the_shortcut_has_no_weights_and_fills_with_zeros():
     assert not output[:, [0, 3]].any()
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 9, 8)])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 9, 8)], ids=str)
 def test_features_are_what_the_convolutions_give(shape):
     model, inputs = ResNet(shape, 4, blocks=1).eval(), torch.randn(3, *shape)
     tap = FeatureTap(model, None, inputs[:2])

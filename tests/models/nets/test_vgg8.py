@@ -22,7 +22,7 @@ def test_five_convolutions_and_three_fully_connected_layers():
     assert (kinds.count("Conv2d"), kinds.count("Linear")) == (5, 3)
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8)])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8)], ids=str)
 def test_features_are_the_flattened_convolutions(shape):
     model, inputs = VGG8(shape, 4).eval(), torch.randn(3, *shape)
     tap = FeatureTap(model, None, inputs[:2])

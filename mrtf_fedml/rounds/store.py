@@ -31,6 +31,7 @@ _METRICS = "metrics.jsonl"
 RESUMES = "resumes"
 #: Where the state's file tells what an algorithm keeps beside tensors.
 _NOTES = "memory"
+_ORDER = "order"
 
 
 class RunStore:
@@ -103,13 +104,18 @@ class RunStore:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def save_state(self, state: ServerState) -> None:
-        """All that the next round needs."""
-        tensors = {f"weights/{key}": value for key, value in state.weights.items()}
+        """All that the next round needs; the order of names too, since sums and draws may follow it."""
+        parts: dict[str, Mapping[str, Any]] = {"weights": state.weights, "memory": state.memory}
         if state.answer is not state.weights:
-            tensors |= {f"answer/{key}": value for key, value in state.answer.items()}
+            parts["answer"] = state.answer
         kept, noted = _by_kind(state.memory)
-        tensors |= {f"memory/{key}": value for key, value in kept.items()}
-        metadata = {"round": str(state.round)} | ({_NOTES: json.dumps(noted)} if noted else {})
+        tensors = {
+            f"{part}/{name}": value
+            for part, values in {**parts, "memory": kept}.items()
+            for name, value in values.items()
+        }
+        order = json.dumps({part: list(values) for part, values in parts.items()})
+        metadata = {"round": str(state.round), _ORDER: order, _NOTES: json.dumps(noted)}
         self._replace(_STATE, save(_plain(tensors), metadata=metadata))
 
     def load_state(self) -> ServerState | None:
@@ -121,14 +127,16 @@ class RunStore:
             return None
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata()
+        tensors, noted = load_file(file), json.loads(metadata[_NOTES])
+        parts = {
+            part: {
+                name: noted[name] if part == "memory" and name in noted else tensors[f"{part}/{name}"] for name in names
+            }
+            for part, names in json.loads(metadata[_ORDER]).items()
+        }
         round_index = int(metadata["round"])
-        parts: dict[str, dict[str, Any]] = {"weights": {}, "answer": {}, "memory": json.loads(metadata.get(_NOTES, "{}"))}
-        for key, value in load_file(file).items():
-            part, _, name = key.partition("/")
-            parts[part][name] = value
         self._cut_metrics(round_index)
-        answer = parts["answer"] or parts["weights"]
-        return ServerState(round_index, parts["weights"], answer, parts["memory"])
+        return ServerState(round_index, parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
 
     def _cut_metrics(self, rounds: int) -> None:
         lines = self.read_metrics()

@@ -31,9 +31,7 @@ class Progress(Callback):
     def on_start(self, run: Run) -> None:
         """Begin where the run begins."""
         if not self.quiet and sys.stderr.isatty():
-            self._bar = tqdm(
-                total=run.rounds, initial=run.state.round, unit="round", desc="rounds", dynamic_ncols=True
-            )
+            self._bar = tqdm(total=run.rounds, initial=run.state.round, unit="round", desc="rounds", dynamic_ncols=True)
 
     def on_round(self, run: Run, line: dict[str, Any]) -> None:
         """The round's numbers."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mrtf_fedml.algorithms.contract import ServerState
+from mrtf_fedml.algorithms import ServerState
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
 
 def store(tmp_path: Path) -> RunStore:
@@ -20,16 +20,26 @@ def store(tmp_path: Path) -> RunStore:
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     run = store(tmp_path)
-    weights = {"w": torch.randn(3, 2), "count": torch.tensor(7)}
+    weights = {"w": torch.randn(3, 2), "count": torch.tensor(7), "a": torch.zeros(1)}
     answer = {"w": torch.randn(3, 2), "count": torch.tensor(8)}
-    run.save_state(ServerState(4, weights, answer, torch.rand(5, 3)))
+    memory = {"targets": torch.rand(5, 3), "7/moments": torch.ones(2), "count": 3, "names": ["a", {"b": 0.1}]}
+    run.save_state(ServerState(4, weights, answer, memory))
     back = run.load_state()
     assert back is not None
     assert back.round == 4
     assert torch.equal(back.weights["w"], weights["w"])
     assert back.answer["count"].item() == 8
-    assert back.targets is not None
-    assert back.targets.shape == (5, 3)
+    assert (list(back.weights), list(back.answer), list(back.memory)) == (list(weights), list(answer), list(memory))
+    assert torch.equal(back.memory["targets"], memory["targets"])
+    assert torch.equal(back.memory["7/moments"], torch.ones(2))
+    assert (back.memory["count"], back.memory["names"]) == (3, ["a", {"b": 0.1}])
+
+
+def test_what_cannot_be_kept_is_named(tmp_path: Path) -> None:
+    weights = {"w": torch.zeros(1)}
+    for value in ({1, 2}, (1, 2), {1: "a number as key"}, object()):
+        with pytest.raises(UserError, match=r"memory 'mine' is a \w+ that cannot be saved"):
+            store(tmp_path / type(value).__name__).save_state(ServerState(1, weights, weights, {"mine": value}))
 
 
 def test_weights_that_are_also_the_answer_are_written_once(tmp_path: Path) -> None:
@@ -40,7 +50,7 @@ def test_weights_that_are_also_the_answer_are_written_once(tmp_path: Path) -> No
     back = run.load_state()
     assert back is not None
     assert torch.equal(back.answer["w"], weights["w"])
-    assert back.targets is None
+    assert not back.memory
 
 
 def test_metrics_are_cut_to_the_state_on_loading(tmp_path: Path) -> None:
@@ -54,6 +64,26 @@ def test_metrics_are_cut_to_the_state_on_loading(tmp_path: Path) -> None:
         file.write('{"round": 3, "cl')  # a kill in the middle of a line
     run.load_state()
     assert run.read_metrics() == [{"round": 0}, {"round": 1}]
+
+
+def test_a_line_without_its_state_is_cut_too(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    run.append_metrics({"round": 0})
+    assert run.load_state() is None
+    assert run.read_metrics() == []
+
+
+def test_what_a_resume_changes_is_written_down_with_its_round(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    run.write_resumed_config({"train_args": {"epochs": 1}}, 2)
+    assert run.read_resumes() == {}
+    run.write_resumed_config({"train_args": {"epochs": 5}, "mrtf_args": {"teacher": "avg_logit"}}, 3)
+    run.write_resumed_config({"train_args": {"epochs": 7}, "mrtf_args": {"teacher": "avg_logit"}}, 6)
+    assert run.read_config() == {"train_args": {"epochs": 7}, "mrtf_args": {"teacher": "avg_logit"}}
+    assert run.read_resumes() == {
+        "3": {"train_args.epochs": {"from": 1, "to": 5}, "mrtf_args.teacher": {"from": None, "to": "avg_logit"}},
+        "6": {"train_args.epochs": {"from": 5, "to": 7}},
+    }
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

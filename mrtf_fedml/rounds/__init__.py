@@ -1,0 +1,1 @@
+"""A run: one round, the loop around it, its folder, and what watches it."""

@@ -1,0 +1,128 @@
+"""A run from its first round to its last: one loop, whichever backend moves the messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ..algorithms import Algorithm, ServerBench, ServerState
+from ..algorithms.sampling import chosen_clients
+from ..errors import RunStopped
+from ..settings import RunSettings
+from .callbacks import Callback
+from .round import Filters, Handout, Reply, play_round
+from .scores import Scores
+from .server import Server
+from .store import RunStore
+
+_log = logging.getLogger(__name__)
+
+#: Has the clients of a round trained, wherever that is; their replies, in the order of the clients.
+Ask = Callable[[Handout], Sequence[Reply]]
+#: The clients of a round.
+Choose = Callable[[int], list[int]]
+
+
+class Run:
+    """A run in progress, as callbacks see it."""
+
+    def __init__(
+        self,
+        server: Server,
+        store: RunStore,
+        scores: Scores,
+        callbacks: Sequence[Callback] = (),
+        filters: Filters | None = None,
+    ) -> None:
+        self.server = server
+        self.store = store
+        self.callbacks = list(callbacks)
+        #: Why somebody asked the run to stop; None while nobody has.
+        self.stopped: str | None = None
+        self._scores = scores
+        self._filters = filters or Filters()
+        self._read: tuple[ServerState, Tensor] | None = None
+
+    @property
+    def settings(self) -> RunSettings:
+        """What the user has set."""
+        return self.server.settings
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What runs."""
+        return self.server.algorithm
+
+    @property
+    def state(self) -> ServerState:
+        """After the last finished round."""
+        return self.server.state
+
+    @property
+    def bench(self) -> ServerBench:
+        """The server's inputs, and a model to read them with."""
+        return self.server.bench
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were asked for."""
+        return self.server.settings.train.comm_round
+
+    def answer_logits(self) -> Tensor:
+        """What the model that answers says of the server's samples, [M, C]; read once per state."""
+        if self._read is None or self._read[0] is not self.server.state:
+            self._read = self.server.state, self.server.bench.logits(self.server.state.answer)
+        return self._read[1]
+
+    def stop(self, reason: str) -> None:
+        """End after the round at hand, with an answer and a report."""
+        self.stopped = self.stopped or reason
+
+    def play(self, ask: Ask, choose: Choose | None = None) -> dict[str, Any] | None:
+        """All rounds that are left; what was finished is written down also where the run is interrupted.
+
+        Args:
+            ask: has the clients train.
+            choose: the clients of a round; drawn from all clients by the run's seed where it is not given.
+
+        Returns:
+            the summary; None where not even one round was done.
+        """
+        choose = choose or self._drawn
+        try:
+            for callback in self.callbacks:
+                callback.on_start(self)
+            while self.server.state.round < self.rounds and self.stopped is None:
+                self._play_one(ask, choose)
+        except (KeyboardInterrupt, RunStopped):
+            _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
+            self.finish(interrupted=True)
+            raise
+        if self.stopped is not None:
+            _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
+        return self.finish()
+
+    def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
+        """Give the answer; None where not even one round was done."""
+        if self.server.state.round == 0:
+            return None
+        summary = self._scores.summary(self, interrupted)
+        for callback in self.callbacks:
+            callback.on_end(self, summary)
+        return summary
+
+    def _play_one(self, ask: Ask, choose: Choose) -> None:
+        server = self.server
+        handout = Handout(server.algorithm, server.state, choose(server.state.round))
+        replies = ask(handout)
+        server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
+        line = self._scores.line(self, record)
+        for callback in self.callbacks:
+            callback.on_round(self, line)
+
+    def _drawn(self, round_index: int) -> list[int]:
+        train, seed = self.settings.train, self.settings.common.random_seed
+        return chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)

@@ -1,0 +1,155 @@
+"""One round of a federation, from the clients' replies to the next state: the same function on every backend."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..algorithms import Algorithm, ClientUpdate, NoReply, RoundReport, ServerBench, ServerState
+from ..algorithms.exchange import Weights, as_tensors, mean_loss
+from ..models.weights import is_finite, size_in_bytes
+from ..randomness import forked
+
+_log = logging.getLogger(__name__)
+
+Reply = ClientUpdate | NoReply
+
+
+class Filters:
+    """What stands between the clients' replies and the algorithm, in FedML's order; these let everything pass."""
+
+    def local_models(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+        """First: attacks and defences on the clients' models. The refinery's teachers are what is returned."""
+        return updates
+
+    def average(self, updates: list[ClientUpdate], own: Callable[[list[ClientUpdate]], Weights]) -> Weights:
+        """Second: the algorithm's own average, or a defence in its place."""
+        return own(updates)
+
+    def global_model(self, aggregated: Weights) -> Weights:
+        """Third: noise and defences on the average."""
+        return aggregated
+
+
+class Handout:
+    """What the clients of a round receive: theta_t, and what the algorithm has for each of them alone."""
+
+    def __init__(self, algorithm: Algorithm, state: ServerState, clients: Sequence[int]) -> None:
+        self.round = state.round
+        self.clients = list(clients)
+        self.weights = state.weights
+        self.began = time.perf_counter()
+        self._extra_for = lambda client: as_tensors(algorithm.for_client(state, client))
+        self._extra_bytes: dict[int, int] = {}
+
+    def extra(self, client: int) -> Weights:
+        """What goes beside theta_t to this client, made when it is asked for: it may be as large as a model."""
+        extra = self._extra_for(client)
+        self._extra_bytes[client] = size_in_bytes(extra)
+        return extra
+
+    @property
+    def bytes(self) -> int:
+        """What was sent to all clients together."""
+        return size_in_bytes(self.weights) * len(self.clients) + sum(self._extra_bytes.values())
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A round in progress: what has come back of what was handed out.
+
+    Attributes:
+        clients: that were chosen.
+        updates: that can be used, in the order of the clients.
+        left_out: the other clients, each with the reason.
+        bytes_up: what was received.
+        seconds_local: from the handing out to now.
+    """
+
+    clients: list[int]
+    updates: list[ClientUpdate] = field(default_factory=list)
+    left_out: dict[int, str] = field(default_factory=dict)
+    bytes_up: int = 0
+    seconds_local: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What is told of a finished round."""
+
+    round: int
+    arrived: Arrived
+    report: RoundReport
+    bytes_down: int
+    seconds_refine: float
+
+    @property
+    def local_loss(self) -> float | None:
+        """Mean over the clients that report one."""
+        return mean_loss(self.arrived.updates)
+
+
+def play_round(
+    algorithm: Algorithm,
+    state: ServerState,
+    handout: Handout,
+    replies: Sequence[Reply],
+    bench: ServerBench,
+    filters: Filters,
+) -> tuple[ServerState, RoundRecord]:
+    """One round: leave out what cannot be used, filter, average, filter, and let the algorithm finish.
+
+    Nothing is written into: the replies are the clients', and the old state is whole until the new one is there.
+    """
+    arrived = sorted_out(state, handout, replies)
+    began = time.perf_counter()
+    if arrived.updates:
+        arrived = replace(arrived, updates=filters.local_models(arrived.updates))
+        aggregated = filters.global_model(filters.average(arrived.updates, algorithm.aggregate))
+    else:
+        aggregated = state.weights
+    after, report = finished(algorithm, state, arrived, aggregated, bench)
+    return after, RoundRecord(state.round, arrived, report, handout.bytes, time.perf_counter() - began)
+
+
+def sorted_out(state: ServerState, handout: Handout, replies: Sequence[Reply]) -> Arrived:
+    """The replies that can be used, and why the others cannot."""
+    seconds = time.perf_counter() - handout.began
+    received = [reply for reply in replies if isinstance(reply, ClientUpdate)]
+    left_out = {reply.client: reply.reason for reply in replies if isinstance(reply, NoReply)}
+    usable = []
+    for update in received:
+        fault = _fault(update)
+        if fault is None:
+            usable.append(update)
+            continue
+        left_out[update.client] = fault
+        _log.warning("client %d is left out of round %d: %s", update.client, state.round, fault)
+    if not usable:
+        _log.warning("no client of round %d can be used; the old model is kept", state.round)
+    by_client = {client: left_out[client] for client in sorted(left_out)}
+    return Arrived(handout.clients, usable, by_client, sum(update.bytes for update in received), seconds)
+
+
+def finished(
+    algorithm: Algorithm, state: ServerState, arrived: Arrived, aggregated: Weights, bench: ServerBench
+) -> tuple[ServerState, RoundReport]:
+    """The algorithm's last word on the round; where nobody's update could be used, the old model stays."""
+    if not arrived.updates:
+        return algorithm.skipped_round(state), RoundReport()
+    # What a rule draws from PyTorch's global state, as dropout does, belongs to the run and the round.
+    with forked(algorithm.seed, "server rule", state.round):
+        return algorithm.finish_round(state, arrived.updates, aggregated, bench)
+
+
+def _fault(update: ClientUpdate) -> str | None:
+    """Why the update cannot be used; None where it can."""
+    if not is_finite(update.weights):
+        return "its weights are not finite (a lower learning_rate may help)"
+    if update.loss is not None and not math.isfinite(update.loss):
+        return "its loss is not finite (a lower learning_rate may help)"
+    broken = [name for name, value in update.extra.items() if not is_finite({name: value})]
+    return f"what it sends beside its weights is not finite ({broken[0]})" if broken else None

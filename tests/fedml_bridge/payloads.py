@@ -1,0 +1,16 @@
+"""Payloads as clients send them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from mrtf_fedml.algorithms import ClientUpdate
+from mrtf_fedml.fedml_bridge.messages import update_payload
+
+
+def with_loss(weights: Mapping[str, Tensor], loss: float) -> OrderedDict[str, Tensor]:
+    """Weights, and the mean local loss."""
+    return update_payload(ClientUpdate(0, 1, weights, loss))
