@@ -15,7 +15,7 @@ import torch
 from ...algorithms import ClientUpdate, NoReply
 from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped
-from ...runs.round import Handout, Reply
+from ...rounds.round import Handout, Reply
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
