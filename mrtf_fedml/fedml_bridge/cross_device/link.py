@@ -18,7 +18,7 @@ from .bucket import S3_ERRORS, Bucket
 
 _log = logging.getLogger(__name__)
 
-_EXACTLY_ONCE = 2
+_AT_LEAST_ONCE, _EXACTLY_ONCE = 1, 2
 _BROKER_KEYS = ("BROKER_HOST", "BROKER_PORT", "MQTT_USER", "MQTT_PWD", "MQTT_KEEPALIVE")
 #: A message of FedML's has a few hundred bytes.
 _LONGEST_MESSAGE = 1 << 16
@@ -66,7 +66,9 @@ class DeviceLink:
     def say(self, topic: str, message: Mapping[str, Any]) -> Any:
         """Publish without waiting; while the broker is away the message waits for it."""
         # Not retained, unlike FedML's: a retained message is for those who come later, and both sides ignore it.
-        return self._client.publish(topic, json.dumps(message), qos=_EXACTLY_ONCE)
+        # And QoS 1, unlike FedML's: mosquitto keeps back what a client sends beyond 20 unfinished messages of QoS 2, for
+        # good, and paho 1.6 loses count of them when it also receives some. Twice the same does no harm here.
+        return self._client.publish(topic, json.dumps(message), qos=_AT_LEAST_ONCE)
 
     def lay_out(self, round_index: int, model: bytes) -> str:
         """Put theta_t into the bucket, and clear away what earlier rounds have left there; its key."""
