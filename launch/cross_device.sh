@@ -57,7 +57,12 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 logs=$(mktemp -d)
 pids=()
 helpers=()
-stop_helpers() { kill ${helpers[@]+"${helpers[@]}"} 2>/dev/null || true; }
+stop_helpers() {
+  if ((${#helpers[@]})); then
+    kill "${helpers[@]}" 2>/dev/null || true
+    wait "${helpers[@]}" 2>/dev/null || true
+  fi
+}
 stop_all() {
   trap - INT TERM
   kill -INT ${pids[@]+"${pids[@]}"} 2>/dev/null || true

@@ -35,18 +35,19 @@ class DeviceLink:
     """Topics in, topics out, and the bucket that belongs to them.
 
     Args:
-        comm: `comm_args`, with FedML's two configurations.
+        broker: FedML's configuration of it.
+        bucket: and of the bucket.
         topics: the run's.
         devices: the ids that are listened to.
         start_timeout: seconds for which the broker is looked for.
     """
 
     def __init__(
-        self, comm: Mapping[str, Any], topics: protocol.Topics, devices: Sequence[int], start_timeout: float
+        self, broker: Any, bucket: Any, topics: protocol.Topics, devices: Sequence[int], start_timeout: float
     ) -> None:
         self.topics = topics
-        self.bucket = Bucket(comm.get("customized_training_s3_config"))
-        self._broker = _checked_broker(comm.get("customized_training_mqtt_config"))
+        self.bucket = Bucket(bucket)
+        self._broker = _checked_broker(broker)
         self._subscriptions = [(topics.from_device(device), _EXACTLY_ONCE) for device in devices]
         self._subscriptions += [(protocol.STATUS_TOPIC, _EXACTLY_ONCE), (protocol.LAST_WILL_TOPIC, _EXACTLY_ONCE)]
         self._inbox: queue.Queue[tuple[str, bytes]] = queue.Queue(_LONGEST_QUEUE)
@@ -66,8 +67,8 @@ class DeviceLink:
     def say(self, topic: str, message: Mapping[str, Any]) -> Any:
         """Publish without waiting; while the broker is away the message waits for it."""
         # Not retained, unlike FedML's: a retained message is for those who come later, and both sides ignore it.
-        # And QoS 1, unlike FedML's: mosquitto keeps back what a client sends beyond 20 unfinished messages of QoS 2, for
-        # good, and paho 1.6 loses count of them when it also receives some. Twice the same does no harm here.
+        # And QoS 1, unlike FedML's: mosquitto keeps back for good what a client sends beyond 20 unfinished messages of
+        # QoS 2, and paho 1.6 loses count of them when it also receives some. Twice the same does no harm here.
         return self._client.publish(topic, json.dumps(message), qos=_AT_LEAST_ONCE)
 
     def lay_out(self, round_index: int, model: bytes) -> str:

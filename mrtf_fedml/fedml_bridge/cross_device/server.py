@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...algorithms import ClientUpdate, NoReply
 from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped
 from ...rounds.round import Handout, Reply
+from ..offline import wants_platform
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
@@ -62,7 +65,7 @@ class DeviceServer:
         self._timeouts = self.settings.silo
         server = int(getattr(args, "server_id", 0) or 0)
         topics = protocol.Topics(str(args.run_id), str(server))
-        self.link = DeviceLink(vars(args), topics, ids, self._timeouts.start_timeout)
+        self.link = DeviceLink(*_addresses(args), topics, ids, self._timeouts.start_timeout)
         try:
             # After the connection is there, so that a run that cannot start leaves no folder behind.
             self.session = Session(args, device, dataset, aggregator)
@@ -176,3 +179,11 @@ class DeviceServer:
             self._awaited.discard(client)
         except (protocol.UnreadableMessage, UnusableModel) as error:
             self._leave_out(client, str(error))
+
+
+def _addresses(args: Any) -> tuple[Any, Any]:
+    """FedML's configurations of broker and bucket: the user's own, or those of FedML's platform where it is wanted."""
+    if wants_platform(args):
+        broker, bucket = FedMLCommManager.get_training_mqtt_s3_config(SimpleNamespace(args=args))
+        return broker, bucket
+    return getattr(args, "customized_training_mqtt_config", None), getattr(args, "customized_training_s3_config", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -37,9 +38,11 @@ def test_a_hundred_devices_leave_memory_handles_and_bucket_as_they_were(
     lines = metrics(federation.run_dir)
     assert all(len(line["clients"]) == PER_ROUND and not line["left_out"] for line in lines)
     assert len({client for line in lines for client in line["clients"]}) > DEVICES / 2
-    settled = seen[SETTLED:]
-    assert settled[-1][0] - settled[0][0] < 10_000, [kilobytes for kilobytes, _, _ in seen]
-    assert max(handles for _, handles, _ in settled) - settled[0][1] <= 3, [handles for _, handles, _ in seen]
+    memory, handles = [entry[0] for entry in seen], [entry[1] for entry in seen]
+    # The allocator gives back and takes again: what is compared is the usual, early and late.
+    early, late = slice(SETTLED, 2 * SETTLED), slice(-SETTLED, None)
+    assert median(memory[late]) - median(memory[early]) < 5_000, str(memory)
+    assert median(handles[late]) - median(handles[early]) <= 2, str(handles)
     # The round's own file, and at most one answer of each that was chosen.
     assert max(objects for _, _, objects in seen) <= 1 + PER_ROUND
 
