@@ -24,13 +24,14 @@ fi
 read -r backend silos host port < <(
   python - "$config" "$@" <<'PYTHON'
 import csv, sys
-from mrtf_fedml.settings.yaml_file import read_config, with_changes
+from mrtf_fedml.commands.configuration import changed
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.settings.yaml_file import read_config
 
 words = sys.argv[2:]
 try:
-    config = with_changes(read_config(sys.argv[1]), [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
+    config = changed(read_config(sys.argv[1]), [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
     settings = RunSettings.from_config(config)
     if settings.common.training_type != "cross_silo":
         raise UserError(f"{sys.argv[1]!r} is not for silos: common_args.training_type must be cross_silo")

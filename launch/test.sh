@@ -8,9 +8,9 @@ set -euo pipefail
 # shellcheck source=launch/environment.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/environment.sh"
 
-selection=(-m "not slow")
+left_out=(slow)
 if [[ ${1:-} == --all ]]; then
-  selection=()
+  left_out=()
   shift
 fi
 
@@ -18,6 +18,15 @@ install_extras test,mpi
 # shellcheck source=launch/broker.sh
 source "$ROOT/launch/broker.sh"
 ensure_broker
+# shellcheck source=launch/browser.sh
+source "$ROOT/launch/browser.sh"
+ensure_browser || left_out+=(browser)
+
+selection=()
+if ((${#left_out[@]})); then
+  marks=$(printf ' and not %s' "${left_out[@]}")
+  selection=(-m "${marks# and }")
+fi
 
 # FedML reads and writes ~/.fedml: the tests neither see nor change the user's.
 private_home=$(mktemp -d)

@@ -27,7 +27,7 @@ _HOMES = {
         ),
         "algorithms",
     ),
-    "Callback": "runs.callbacks",
+    "Callback": "rounds.callbacks",
     "MrTFSettings": "settings",
     "RunSettings": "settings",
     "UserError": "errors",

@@ -81,7 +81,7 @@ def _example(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from .commands.report import report
 
-    print(report(options.run_dir))
+    print(report(options.run_dirs, options.output))
     return 0
 
 
@@ -119,8 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     example.add_argument("-o", "--output", metavar="FILE", help="where to write it (default ./NAME.yaml)")
     example.add_argument("--force", action="store_true", help="overwrite a file that exists")
 
-    report = commands.add_parser("report", help="write a run's report.html anew")
-    report.add_argument("run_dir", metavar="RUN_DIR")
+    report = commands.add_parser("report", help="write a run's report.html anew; or several runs side by side")
+    report.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")
+    report.add_argument("-o", "--output", metavar="FILE.html", help="another file to write")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Randomness has an owner: one generator a purpose, derived from one seed and the names of what it serves.
+"""Randomness has an owner: one generator per purpose, derived from one seed and the names of what it serves.
 
 No function here or elsewhere reads or writes the global random state, except inside `forked`, which puts it
 back. A draw thus depends on the seed and on its names alone: not on the process that makes it, nor on what was

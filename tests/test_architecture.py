@@ -74,6 +74,15 @@ def test_no_file_grows_past_one_reason_to_exist() -> None:
     assert {file: number for file, number in lines.items() if number > 250} == {}
 
 
+def test_no_package_gives_a_function_the_name_of_its_module() -> None:
+    for package in [folder for folder in PACKAGE.rglob("*") if (folder / "__init__.py").exists()]:
+        modules = {file.stem for file in package.glob("*.py")}
+        for node in ast.parse((package / "__init__.py").read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {alias.asname or alias.name for alias in node.names}
+                assert not names & modules, f"{package.name} hides its own {names & modules}"
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
         "import sys, mrtf_fedml, mrtf_fedml.cli; mrtf_fedml.cli._parser().format_help();"

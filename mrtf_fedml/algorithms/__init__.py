@@ -20,6 +20,7 @@ from .registry import (
     algorithm_names,
     algorithm_of,
     import_named,
+    lasting_name,
     register_algorithm,
 )
 from .scaffold import Scaffold
@@ -45,5 +46,6 @@ __all__ = [
     "algorithm_names",
     "algorithm_of",
     "import_named",
+    "lasting_name",
     "register_algorithm",
 ]

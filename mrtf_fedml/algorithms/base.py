@@ -10,7 +10,7 @@ from torch import nn
 
 from ..models.weights import average
 from ..settings import RunSettings
-from ..settings.sections import values_of
+from ..settings.kinds import plain_values
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, RoundReport, ServerState, Weights
 from .local_training import LocalTerm, train_locally
@@ -35,8 +35,8 @@ class Algorithm:
       no noise is on them.
     - `RoundReport.metrics`: numbers by names of your own; `RoundReport.predictions`: [M, C], scored as `acc_<name>`.
     - Randomness comes from `mrtf_fedml.randomness`, with names that say what it serves (`torch_generator(self.seed,
-      "mine", client, task.round)`): then every backend gives the same bytes. Global random state inside `train_client`
-      and `finish_round` is seeded the same way, so dropout is reproducible too.
+      "mine", client, task.round)`): then every backend gives the same bytes. PyTorch's global random state is
+      seeded the same way inside `train_client` and `finish_round`, so dropout is reproducible too.
 
     Class attributes:
         name: the word of `federated_optimizer`.
@@ -95,7 +95,7 @@ class Algorithm:
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The keys that this algorithm reads, as they were resolved, by section."""
-        return {self.section_name(): values_of(self.own)} if dataclasses.fields(self.Settings) else {}
+        return {self.section_name(): plain_values(self.own)} if dataclasses.fields(self.Settings) else {}
 
     def has_own_client_rule(self) -> bool:
         """Whether its clients do more than FedAvg's, so that no trainer of somebody else's can stand in for them."""

@@ -21,12 +21,17 @@ from .registry import register_algorithm
 class FedDFSettings:
     """What FedDF takes of `mrtf_args`; a preset for MrTF leaves it FedDF."""
 
-    #: The algorithm whose client and server rules come before the distillation.
+    #: The algorithm whose client and server rules come before the distillation; all but MrTF and FedDF.
     base: str = "FedAvg"
+    #: Distillation steps per round. 0 leaves the average as it is: the base alone.
     refine_steps: Steps = 500
+    #: Adam's rate in distillation. A new Adam starts in every round.
     refine_lr: Positive = 3e-4
+    #: What the rate is multiplied by after each round. 1 keeps it.
     refine_lr_decay: PositiveShare = 1.0
+    #: Server samples per step of distillation. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    #: Who distils: the server, or all ranks of an MPI simulation, which then all hold the server's inputs.
     refine_on: Literal["server", "ranks"] = "server"
 
 

@@ -102,7 +102,7 @@ def local_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
 def gradient_at(
     model: nn.Module, weights: Weights, data: Iterable[Any], seed: int, client: int, round_index: int
 ) -> dict[str, Tensor]:
-    """The gradient of the mean cross-entropy over all of a client's samples at `weights`, a parameter each.
+    """The gradient of the mean cross-entropy over all of a client's samples at `weights`, by parameter.
 
     In eval mode: a gradient at given weights should not depend on how samples fall into batches, nor on dropout.
     """
@@ -131,7 +131,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     if logits.dim() < 2 or (logits.shape[0], *logits.shape[2:]) != tuple(labels.shape):
         raise UserError(
             f"the model gives logits of the shape {tuple(logits.shape)} for labels of the shape {tuple(labels.shape)}; "
-            "[N, C] goes with one label a sample, [N, C, T] with one at each of T positions"
+            "[N, C] goes with one label per sample, [N, C, T] with one at each of T positions"
         )
     return nn.functional.cross_entropy(logits, labels)
 

@@ -131,6 +131,12 @@ class MrTF(Algorithm):
             predictions={**base_report.predictions, **predictions},
         )
 
+    def skipped_round(self, state: ServerState) -> ServerState:
+        """The base's; what the refinery keeps stays."""
+        after = self.base.skipped_round(_of_base(state))
+        own = {name: value for name, value in state.memory.items() if name.startswith(_OWN)}
+        return replace(after, memory={**after.memory, **own})
+
     def refinery_of(self, round_index: int) -> MrTFSettings:
         """The switches in round t, whose refining rate is refine_lr * refine_lr_decay^t."""
         rate = self.refinery.refine_lr * self.refinery.refine_lr_decay**round_index

@@ -68,6 +68,19 @@ def algorithm_names() -> list[str]:
     return [algorithm.name for algorithm in _registered.values()]
 
 
+def lasting_name(algorithm: type[Algorithm], word: str) -> str:
+    """The word by which any later process finds the algorithm; the user's own word, where it is one.
+
+    >>> lasting_name(algorithm_named("FedAvg"), "mrtf:FedAvg"), lasting_name(algorithm_named("FedAvg"), "FedNova")
+    ('mrtf:FedAvg', 'FedAvg')
+    """
+    module, name = _identity(algorithm)
+    if module.partition(".")[0] != __package__.partition(".")[0] and module != "__main__" and "<" not in name:
+        return f"{module}:{name}"
+    short = word[len(OUR_PREFIX) :] if word.lower().startswith(OUR_PREFIX) else word
+    return word if short.lower() == algorithm.name.lower() else algorithm.name
+
+
 def algorithm_of(settings: RunSettings) -> Algorithm:
     """The algorithm that a run's settings name, made from them; its own keys are validated here."""
     return algorithm_named(settings.train.federated_optimizer)(settings)

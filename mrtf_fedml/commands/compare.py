@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import UserError
-from ..experiments.plan import ABLATION, Trial, planned
+from ..experiments.plan import ABLATION, Trial, import_labelled, planned
 from ..experiments.progress import ComparisonProgress
 from ..experiments.runner import Runner
 from ..experiments.scores import rows_of
@@ -28,8 +28,11 @@ def compare(options: argparse.Namespace) -> int:
         raise UserError("--ablation brings its own bars, from PA to ST+RD+CLR; leave --algorithms out")
     if options.target is not None and not 0 < options.target <= 1:
         raise UserError(f"--target is {options.target:g}; an accuracy lies between 0 and 1, such as 0.8")
-    config = configured(options.cf, options.set)
     labels = list(ABLATION) if options.ablation else _names(options.algorithms)
+    if not options.ablation:
+        # Before the changes: `--set` may name a key of an algorithm that stands in no file.
+        import_labelled(labels)
+    config = configured(options.cf, options.set)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
     progress = ComparisonProgress()
@@ -54,19 +57,19 @@ def _command(words: list[str]) -> str:
 
 
 def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
-    from ..experiments import figures, tables
+    from ..experiments import charts, figures, tables
     from ..experiments.page import comparison_page
 
     rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
     table, notes = tables.cells(rows, options.target), tables.notes(rows, options.target)
     dataset = RunSettings.from_config(config).data.dataset
     title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
-    drawn = {"Accuracy over rounds": figures.curves(rows, title)}
+    drawn = {"Accuracy over rounds": charts.curves(rows)}
     store = RunStore(folder)
-    (folder / "curves.png").write_bytes(drawn["Accuracy over rounds"])
+    (folder / "curves.png").write_bytes(figures.curves(rows, title))
     if options.ablation:
-        drawn["Final accuracy, module by module"] = bars = figures.bars(rows, title)
-        (folder / "bars.png").write_bytes(bars)
+        drawn["Final accuracy, module by module"] = charts.bars(rows)
+        (folder / "bars.png").write_bytes(figures.bars(rows, title))
     store.write_text("table.csv", tables.as_csv(rows, options.target))
     store.write_text("table.md", tables.as_markdown(table) + "\n" + "\n".join(notes) + "\n")
     command = _command(sys.argv[1:])

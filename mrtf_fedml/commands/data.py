@@ -15,7 +15,7 @@ def describe(config_file: str, changes: list[str], plot: str | None) -> str:
     """The paper's table of statistics for the configuration's data and split; `plot` names a picture to write."""
     settings = RunSettings.from_config(configured(config_file, changes))
     dataset = load(settings)
-    # The check that a run makes: more clients a round than there are would stop it.
+    # The check that a run makes: more clients per round than there are would stop it.
     settings = settings.with_clients(dataset.client_num)
     statistics = statistics_of(dataset)
     text = _table(settings, statistics) + "\n\n" + _particulars(settings, statistics, dataset.input_shape)
@@ -54,7 +54,7 @@ def _particulars(settings: RunSettings, statistics: Statistics, input_shape: tup
         ("C, K", "classes; clients"),
         ("N_k, C_k", f"samples of a client; its classes with at least {OBSERVED} samples"),
         ("split", _split(settings)),
-        ("samples a client", f"{least} to {most}"),
+        ("samples per client", f"{least} to {most}"),
         ("a sample", " x ".join(str(size) for size in input_shape)),
         ("server's labels", "never shown to the server; they mark its answer where they are known"),
     ]
@@ -75,7 +75,7 @@ def _split(settings: RunSettings) -> str:
     seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
     share = f", {data.dset_ratio:.0%} of the users" if data.dset_ratio < 1 else ""
     how = {
-        "label": f"by label, {data.classes_per_client} classes a client",
+        "label": f"by label, {data.classes_per_client} classes per client",
         "dirichlet": f"by Dirichlet, alpha {data.partition_alpha:g}",
         "iid": "alike (IID)",
         "user": "by user",

@@ -6,13 +6,7 @@ sealed.
 """
 
 from .examiner import Examiner
-from .partition import (
-    by_dirichlet,
-    by_label,
-    by_user,
-    iid,
-    partition,
-)
+from .partition import by_dirichlet, by_label, by_user, iid
 from .party import SiloDataset, load_for
 from .shards import TensorShard, UnlabelledSet
 from .sources import (
@@ -41,6 +35,5 @@ __all__ = [
     "load",
     "load_for",
     "load_source",
-    "partition",
     "to_tensor",
 ]

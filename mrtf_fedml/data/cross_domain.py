@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..settings import DataSettings
+from .names import original, printable
 from .sources import Source, load_source
 from .sources.images import folder_of, read_server_folder
+from .sources.memory import memory_of
 from .sources.pictures import Format
 from .sources.source import Labels
 from .tensors import to_tensor
@@ -34,7 +36,9 @@ class ServerPart:
 
 def server_part(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerPart:
     """The server's set, or `server_samples` of it: that of `source`, or of `server_dataset` in the clients' shape."""
-    return shortened(_whole_server_part(source, settings, clients_shape), settings)
+    part = shortened(_whole_server_part(source, settings, clients_shape), settings)
+    # Those that are left may all be among the few whose class is not known.
+    return replace(part, labels=None) if part.labels is not None and (part.labels < 0).all() else part
 
 
 def shortened(part: ServerPart, settings: DataSettings) -> ServerPart:
@@ -82,8 +86,11 @@ def _images(source: Source, settings: DataSettings, clients_shape: tuple[int, ..
         raise UserError(f"data_args.server_dataset is images but {source.name} holds none; take a dataset of images")
     channels, height, width = clients_shape
     folder = folder_of(settings, "server_file")
-    pixels, labels, ids = read_server_folder(folder, Format(height, width, channels == 1), source.class_names)
-    return ServerPart(to_tensor(pixels), labels, ids)
+    # The classes' names are printable by now, and those of folders need not be.
+    names = [original(name) for name in source.class_names]
+    form = Format(height, width, channels == 1)
+    pixels, labels, ids = read_server_folder(folder, form, names, memory_of(settings))
+    return ServerPart(to_tensor(pixels), labels, [printable(name) for name in ids])
 
 
 def _check_kinds(source: Source, other: Source, settings: DataSettings) -> None:

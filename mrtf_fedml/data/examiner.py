@@ -22,11 +22,11 @@ class Examiner:
     0.667
     """
 
-    __slots__ = ("_class_names", "_confusion")
+    __slots__ = ("_calibration", "_class_names", "_confusion")
 
     def __init__(self, labels: Tensor, class_names: Sequence[str]) -> None:
         self._class_names = tuple(class_names)
-        self._confusion = _sealed(labels, len(self._class_names))
+        self._confusion, self._calibration = _sealed(labels, len(self._class_names))
 
     def score(self, predictions: Tensor) -> float:
         """Accuracy of predictions: class indices [M], or scores [M, C] of which the largest counts."""
@@ -54,6 +54,24 @@ class Examiner:
             "confusion": confusion.tolist(),
         }
 
+    def calibration(self, probabilities: Tensor, bins: int = 10) -> list[dict[str, Any]]:
+        """How often answers of a confidence are right, for `bins` equal ranges of confidence; ready for JSON.
+
+        Of each range its `samples`, and their mean `confidence` and `accuracy`, None where it has no sample.
+
+        >>> Examiner(torch.tensor([0, 1]), ["cat", "dog"]).calibration(torch.tensor([[0.9, 0.1], [0.9, 0.1]]), 2)[1]
+        {'samples': 2, 'confidence': 0.9, 'accuracy': 0.5}
+        """
+        samples, confidences, hits = self._calibration(probabilities, bins).tolist()
+        return [
+            {
+                "samples": int(number),
+                "confidence": round(confidence / number, 6) if number else None,
+                "accuracy": hit / number if number else None,
+            }
+            for number, confidence, hit in zip(samples, confidences, hits, strict=True)
+        ]
+
     def __repr__(self) -> str:
         return f"Examiner(sealed, {len(self._class_names)} classes)"
 
@@ -61,8 +79,12 @@ class Examiner:
         raise TypeError("an Examiner is neither copied, pickled nor sent: the true labels stay where they were read")
 
 
-def _sealed(labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
-    """A function from predictions to their confusion matrix [C, C], the one thing that knows the labels."""
+def _sealed(labels: Tensor, classes: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, int], Tensor]]:
+    """The two functions that know the labels, and all that does.
+
+    From predictions to their confusion matrix [C, C]; from probabilities and a number of ranges of confidence to the
+    samples of each range, the sum of their confidences and how many are right, [3, bins].
+    """
     truth = labels.detach().to("cpu", torch.int64, copy=True)
     if truth.ndim != 1:
         raise ValueError(f"labels must be one class a sample, not of shape {tuple(truth.shape)}")
@@ -80,7 +102,15 @@ def _sealed(labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
         cells = truth[marked] * classes + answers[marked]
         return torch.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 
-    return confusion
+    def calibration(probabilities: Tensor, bins: int) -> Tensor:
+        answers = _answers(probabilities, len(truth), classes)[marked]
+        confidences = probabilities.detach().cpu().double().amax(dim=1)[marked]
+        place = (confidences * bins).long().clamp(0, bins - 1)
+        right = (answers == truth[marked]).double()
+        parts = (torch.ones_like(confidences), confidences, right)
+        return torch.stack([torch.bincount(place, weights=part, minlength=bins) for part in parts])
+
+    return confusion, calibration
 
 
 def _answers(predictions: Tensor, samples: int, classes: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import UserError
 from ..settings import RunSettings
 from ..settings.named_object import named_object
+from .sources.reading import first_line
 
 
 def call_loader(name: str, settings: RunSettings) -> Any:
@@ -28,7 +29,7 @@ def call_loader(name: str, settings: RunSettings) -> Any:
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise UserError(
-            f"data_args.loader {name} failed with {type(error).__name__}: {error} ({place.filename}, line "
+            f"data_args.loader {name} failed with {type(error).__name__}: {first_line(error)} ({place.filename}, line "
             f"{place.lineno}); mend the function"
         ) from error
     return _unwrapped(name, returned)
@@ -47,7 +48,12 @@ def _takes_one(function: Callable[..., Any]) -> bool:
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.VAR_POSITIONAL,
     )
-    return any(parameter.kind in kinds for parameter in inspect.signature(function).parameters.values())
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        # What is written in C does not tell.
+        return True
+    return any(parameter.kind in kinds for parameter in parameters)
 
 
 def _unwrapped(name: str, returned: Any) -> Any:

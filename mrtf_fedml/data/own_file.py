@@ -8,14 +8,15 @@ import numpy as np
 
 from ..errors import UserError
 from .sources import Source, checked_source
-from .sources.reading import UNREADABLE
-from .sources.source import Array
+from .sources.checks import check_inputs
+from .sources.memory import Memory
+from .sources.npz_arrays import read_npz
 
 _SILO = ("x_train", "y_train", "class_names")
 _SERVER = ("x_test", "class_names")
 
 
-def read_own_file(name: str, rank: int) -> Source:
+def read_own_file(name: str, rank: int, memory: Memory) -> Source:
     """The .npz file of the party of this rank; `{rank}` in its name stands for the number.
 
     A silo's holds x_train, y_train and class_names; the server's x_test and class_names, and ids and y_test where it
@@ -23,7 +24,12 @@ def read_own_file(name: str, rank: int) -> Source:
     """
     path = Path(name.replace("{rank}", str(rank))).expanduser()
     origin = f"data_args.own_data_file {str(path)!r}"
-    arrays = _arrays(path, origin, _SERVER if rank == 0 else _SILO)
+    if not path.is_file():
+        raise UserError(f"{origin} does not exist; write it with numpy.savez, or correct the path")
+    needed, optional = (_SERVER, ("ids", "y_test")) if rank == 0 else (_SILO, ())
+    arrays = read_npz(path, origin, memory, needed, optional)
+    half = "x_test" if rank == 0 else "x_train"
+    check_inputs(origin, half, arrays[half])
     if rank == 0:
         # The checks are for both halves of a source; the half that a party lacks is stood in for by a row of the other.
         arrays |= {"x_train": arrays["x_test"][:1], "y_train": np.zeros(1, dtype=np.int64)}
@@ -40,21 +46,3 @@ def read_own_file(name: str, rank: int) -> Source:
         y_test=arrays.get("y_test") if is_server else None,
         ids=arrays.get("ids") if is_server else None,
     )
-
-
-def _arrays(path: Path, origin: str, needed: tuple[str, ...]) -> dict[str, Array]:
-    if not path.is_file():
-        raise UserError(f"{origin} does not exist; write it with numpy.savez, or correct the path")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: np.asarray(archive[key]) for key in archive.files}
-    except (*UNREADABLE, AttributeError, TypeError) as error:
-        # A single array, as numpy.save writes it, has neither files nor a context.
-        raise UserError(f"{origin} cannot be read as an .npz file ({error}); write it with numpy.savez") from error
-    for key in needed:
-        if key not in arrays:
-            raise UserError(
-                f"{origin} has no array {key!r} (it holds {', '.join(arrays) or 'none'}); add it with "
-                f"numpy.savez(file, {key}=..., ...)"
-            )
-    return arrays

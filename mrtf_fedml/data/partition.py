@@ -7,6 +7,7 @@ one array `owner` [N] that says which client holds each sample, -1 where none do
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +118,17 @@ def iid(labels: Integers, clients: int, generator: np.random.Generator) -> list[
 def by_user(users: Integers, clients: int) -> list[Integers]:
     """Client k owns the samples of user k; `users` [N] says whose each is."""
     return _indices_by_owner(users, clients)
+
+
+def warn_of_single_samples(sizes: Mapping[int, int]) -> None:
+    """Tell which clients have one sample: known before training, in whose midst a model with BatchNorm would end."""
+    single = [client for client, samples in sizes.items() if samples == 1]
+    if single:
+        logger.warning(
+            "client %s has a single sample, on which a model with BatchNorm cannot train; ask for fewer clients, set "
+            "data_args.min_samples: 2 (partition_method dirichlet or user), or take a model without BatchNorm",
+            listed(single),
+        )
 
 
 def _check_enough(labels: Integers, clients: int, min_samples: int) -> None:

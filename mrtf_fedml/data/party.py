@@ -13,8 +13,10 @@ from ..settings import RunSettings
 from .cross_domain import ServerPart, server_part, shortened
 from .examiner import Examiner
 from .own_file import read_own_file
+from .partition import warn_of_single_samples
 from .shards import TensorShard
 from .sources import Source, load_source
+from .sources.memory import memory_of
 from .tensors import to_tensor
 from .transductive import TransductiveDataset, divided, load
 
@@ -50,7 +52,7 @@ def _for_server(settings: RunSettings) -> TransductiveDataset:
         return _server_alone(
             whole.server_inputs, whole.examiner, whole.ids, whole.class_names, settings.train.batch_size
         )
-    source = _taking_part(settings)[0] if own is None else read_own_file(own, 0)
+    source = _taking_part(settings)[0] if own is None else read_own_file(own, 0, memory_of(settings.data))
     part = _server_part(source, settings, own)
     examiner = None if part.labels is None else Examiner(torch.from_numpy(part.labels), source.class_names)
     return _server_alone(part.inputs, examiner, part.ids, source.class_names, settings.train.batch_size)
@@ -98,8 +100,9 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
         source, parts = _taking_part(settings)
         rows = parts[client]
     else:
-        source = read_own_file(own, client + 1)
+        source = read_own_file(own, client + 1, memory_of(settings.data))
         rows = np.arange(len(source.y_train))
+        warn_of_single_samples({client: len(rows)})
     inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
     augments = source.augments and settings.data.augmentation == "auto"
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)

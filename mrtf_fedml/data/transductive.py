@@ -17,10 +17,11 @@ from .cross_domain import server_part
 from .examiner import Examiner
 from .listing import listed
 from .loader import call_loader
-from .partition import by_user, partition
+from .partition import by_user, partition, warn_of_single_samples
 from .server_set import read_server_set
 from .shards import TensorShard, UnlabelledSet
 from .sources import Source, checked_source, load_source
+from .sources.reading import first_line
 from .tensors import to_tensor
 from .users import with_chosen_users
 
@@ -138,14 +139,24 @@ def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDA
     seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
     source = with_chosen_users(source, data, seed)
     if data.partition_method == "user" and source.users is not None:
-        return source, by_user(source.users.train, len(source.users.names))
-    return source, partition(source.y_train, settings.train.client_num_in_total, source.class_num, data, seed)
+        parts = by_user(source.users.train, len(source.users.names))
+    else:
+        parts = partition(source.y_train, settings.train.client_num_in_total, source.class_num, data, seed)
+    warn_of_single_samples({client: len(rows) for client, rows in enumerate(parts)})
+    return source, parts
 
 
 def _checked_again(source: Source) -> Source:
     """A source that a user made by hand, checked as those are that we read."""
     fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
-    name = fields.pop("name")
+    name = str(fields.pop("name"))
+    for key in ("x_train", "y_train", "x_test", "y_test"):
+        if fields[key] is not None:
+            try:
+                fields[key] = np.asarray(fields[key])
+            # A list of rows of different lengths, a tensor on a GPU, a column of a table of another library.
+            except Exception as error:
+                raise UserError(f"the data of {name}: {key} is no array ({first_line(error)}); give one") from error
     return checked_source(name, f"the data of {name}", **fields)
 
 
@@ -171,6 +182,7 @@ def from_fedml(dataset: Any) -> TransductiveDataset:
             raise UserError(
                 f"client {listed(empty)} of the dataset has no training samples; leave it out or give it some"
             )
+        warn_of_single_samples(local_nums)
     server = read_server_set(test_global)
     names = [str(index) for index in range(int(classes))]
     return TransductiveDataset(

@@ -90,6 +90,15 @@ def planned(
     return trials
 
 
+def import_labelled(labels: Sequence[str]) -> None:
+    """Import the algorithms, and the bases, that are named as `package.module:Class`: they have keys of their own."""
+    for label in labels:
+        word, _, base = label.partition("+")
+        for name in (_with_preset(word)[0], base):
+            if ":" in name:
+                algorithm_named(name, "--algorithms")
+
+
 def key_of(config: Config) -> str:
     """A short name of all that a run's result depends on.
 

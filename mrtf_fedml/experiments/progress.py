@@ -1,4 +1,4 @@
-"""What a person sees while a comparison goes on: a live bar over all rounds on a terminal, a line a run elsewhere."""
+"""What a person sees while a comparison goes on: a live bar over all rounds on a terminal, a line per run elsewhere."""
 
 from __future__ import annotations
 

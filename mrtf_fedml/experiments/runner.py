@@ -57,7 +57,8 @@ class Runner:
         if not file.exists():
             return False
         summary = json.loads(file.read_text())
-        return not summary["interrupted"] and summary["rounds"] >= summary["rounds_asked_for"]
+        stopped = summary.get("stopped") is not None
+        return not summary["interrupted"] and (stopped or summary["rounds"] >= summary["rounds_asked_for"])
 
     def do(self, trials: Sequence[Trial]) -> int:
         """Do all that are not done; returns how many were. An interruption ends those at work, which keep their rounds.

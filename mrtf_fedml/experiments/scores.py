@@ -1,4 +1,4 @@
-"""What the runs of a comparison show, in numbers: one line an algorithm, over its seeds."""
+"""What the runs of a comparison show, in numbers: one line per algorithm, over its seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of one value a seed.
+        """Of one value per seed.
 
         >>> Spread.of([0.25, 0.25])
         Spread(mean=0.25, deviation=0.0)

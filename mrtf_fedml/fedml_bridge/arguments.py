@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from fedml.arguments import Arguments
 
-from ..algorithms import Algorithm, import_named
+from ..algorithms import Algorithm, import_named, lasting_name
 from ..settings import RunSettings, section_keys
 from ..settings.secrets import without_secrets
-from ..settings.sections import Config, in_their_homes
+from ..settings.sections import Config, in_their_homes, ours_first
 
 
 class MadeArguments(Arguments):
@@ -50,7 +50,7 @@ def arguments_from(config: Config, settings: RunSettings, rank: int = 0) -> Argu
     merged = {section: dict(values) for section, values in config.items()}
     for section, values in settings.to_config().items():
         merged.setdefault(section, {}).update(values)
-    args = MadeArguments(merged, rank)
+    args = MadeArguments(ours_first(merged), rank)
     args.mrtf_carried = _Carried(settings, _values(args), {name: dict(values) for name, values in config.items()})
     return args
 
@@ -75,6 +75,9 @@ def resolved_config(args: Any, algorithm: Algorithm) -> Config:
     for ours in (settings.to_config(), algorithm.sections()):
         for section, values in ours.items():
             resolved.setdefault(section, {}).update(values)
+    # A pair wins over the word, and a short word means a user's class only where it was registered: a resume must find
+    # what ran.
+    resolved["train_args"]["federated_optimizer"] = lasting_name(type(algorithm), settings.train.federated_optimizer)
     return resolved
 
 
@@ -85,9 +88,15 @@ def _values(args: Any) -> dict[str, Any]:
 
 
 def _as_set(config: Config, values: Mapping[str, Any]) -> Config:
-    """The sections with the values that stand in `args` now; a key that no section has goes to its home."""
+    """The sections with the values that stand in `args` now; a key that no section has goes to its home.
+
+    Two algorithms may have a key of the same name, each in its section; of these `args` has only the last one's value,
+    which is no change to the others.
+    """
+    last = {key: value for keys in config.values() for key, value in keys.items()}
+    set_since = {key: value for key, value in values.items() if key in last and value != last[key]}
     changed = {
-        section: {key: values.get(key, value) for key, value in keys.items()} for section, keys in config.items()
+        section: {key: set_since.get(key, value) for key, value in keys.items()} for section, keys in config.items()
     }
     written = {key for keys in changed.values() for key in keys}
     for section, keys in section_keys().items():

@@ -12,8 +12,9 @@ from fedml.core import ClientTrainer
 from torch import Tensor, nn
 
 from ..algorithms import Algorithm, ClientTask, ClientUpdate
+from ..algorithms.exchange import as_tensors
 from ..errors import UserError
-from ..models.weights import clone, snapshot
+from ..models.weights import apart, clone, refuse_misfit, snapshot
 from ..privacy.mechanism import noise_generator, protected
 from .arguments import AsFedAvg, settings_of
 from .messages import Payload, extra_of, update_payload, weights_of
@@ -38,8 +39,10 @@ class AlgorithmTrainer(ClientTrainer):
 
     def get_model_params(self) -> OrderedDict[str, Tensor]:
         """After the hooks, all that the client sends; before them the weights alone, which FedML may add noise to."""
+        if self._update is not None and self._sealed:
+            return update_payload(self._update, self.local_sample_number)
         if self._update is not None:
-            return update_payload(self._update) if self._sealed else weights_of(self._update.weights)
+            return weights_of(self._update.weights)
         return snapshot(self.model) if self._received is None else clone(weights_of(self._received))
 
     def set_model_params(self, model_parameters: Payload) -> None:
@@ -61,12 +64,11 @@ class AlgorithmTrainer(ClientTrainer):
             samples=self.local_sample_number,
             extra=extra_of(self._received or {}),
         )
-        self._update, self._sealed = self.algorithm.train_client(self.model, task), False
-        if set(self._update.weights) != set(self._start):
-            raise UserError(
-                f"{self.algorithm.name}'s train_client returns other weights than it was given; they must have the "
-                "model's names"
-            )
+        update, self._sealed = self.algorithm.train_client(self.model, task), False
+        refuse_misfit(f"what {self.algorithm.name}'s train_client returns", update.weights, self._start)
+        # A rule may return the model's own tensors, which the next client of this process overwrites.
+        lent = list(self.model.state_dict().values())
+        self._update = replace(update, weights=apart(update.weights, lent), extra=apart(as_tensors(update.extra), lent))
 
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """Differential privacy, FedML's or ours; then the update may leave."""
@@ -79,7 +81,10 @@ class AlgorithmTrainer(ClientTrainer):
         """Nothing: what counts is scored by the server, on its own set."""
 
     def _private(self, update: ClientUpdate) -> ClientUpdate:
-        """Clipped and noised. The loss stays with the client: it has no noise, and the server can do without."""
+        """Clipped and noised. The loss stays with the client: it has no noise, and the server can do without.
+
+        So does a sample count of the algorithm's own; that of the shard is FedML's to tell.
+        """
         settings = self.algorithm.settings
         if update.extra:
             raise UserError(
@@ -87,4 +92,5 @@ class AlgorithmTrainer(ClientTrainer):
                 "privacy (dp_args) can be promised; leave clip and sigma out, or choose another algorithm"
             )
         generator = noise_generator(settings, update.client, int(self.args.round_idx))
-        return replace(update, weights=protected(self._start, update.weights, settings.privacy, generator), loss=None)
+        weights = protected(self._start, update.weights, settings.privacy, generator)
+        return replace(update, weights=weights, samples=self.local_sample_number, loss=None)

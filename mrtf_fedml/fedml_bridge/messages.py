@@ -17,6 +17,8 @@ from ..algorithms.exchange import Weights, as_tensors
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"
+#: Where the algorithm counts other samples than the shard has.
+SAMPLES = RESERVED + "samples"
 #: What an algorithm sends beside the weights, entry by entry, either way.
 EXTRA = RESERVED + "extra."
 
@@ -34,8 +36,8 @@ def start_payload(weights: Weights, extra: Weights) -> OrderedDict[str, Tensor]:
     return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
 
 
-def update_payload(update: ClientUpdate) -> OrderedDict[str, Tensor]:
-    """What a client sends back.
+def update_payload(update: ClientUpdate, samples: int | None = None) -> OrderedDict[str, Tensor]:
+    """What a client sends back; `samples` is what FedML's message says beside it.
 
     >>> payload = update_payload(ClientUpdate(3, 10, {"w": torch.ones(1)}, loss=0.5, extra={"drift": 2}))
     >>> list(weights_of(payload)), update_of(3, 10, payload).loss, update_of(3, 10, payload).extra["drift"].item()
@@ -44,13 +46,16 @@ def update_payload(update: ClientUpdate) -> OrderedDict[str, Tensor]:
     payload = start_payload(update.weights, as_tensors(update.extra))
     if update.loss is not None:
         payload[LOSS] = torch.tensor(update.loss, dtype=torch.float64)
+    if samples is not None and update.samples != samples:
+        payload[SAMPLES] = torch.tensor(update.samples)
     return payload
 
 
 def update_of(client: int, samples: float, payload: Payload) -> ClientUpdate:
     """The update that a client's payload stands for; the payload stays as it is."""
     loss = float(payload[LOSS]) if LOSS in payload else None
-    return ClientUpdate(client, int(samples), weights_of(payload), loss, extra_of(payload))
+    counted = int(payload.get(SAMPLES, samples))
+    return ClientUpdate(client, counted, weights_of(payload), loss, extra_of(payload))
 
 
 def weights_of(payload: Payload) -> OrderedDict[str, Tensor]:

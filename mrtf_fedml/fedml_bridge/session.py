@@ -69,7 +69,7 @@ class Session:
             Recorder(ids, self.dataset.class_names),
             Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
             *trackers(self.args),
-            ReportWriter(self.dataset.server_inputs, examiner),
+            ReportWriter(self.dataset, examiner),
         ]
 
     def _open_store(self) -> RunStore:

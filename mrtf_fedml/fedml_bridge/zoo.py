@@ -139,21 +139,21 @@ def build_model(
             f"to {vocabulary}"
         )
     characters = settings.vocabulary or max(classes, vocabulary or 0)
-    told = f"model_args.model {name!r}"
+    label = f"model_args.model {name!r}"
     if name in MODELS:
         model = create_model(replace(settings, vocabulary=characters), shape, classes, seed)
     else:
         with forked(seed, "initial weights"):
             model = _another(name, shape, classes, characters)
             if example is not None:
-                complete(model, example[:2], told)
+                complete(model, example[:2], label)
     if example is not None:
         if vocabulary is None and _reads_text(name):
             raise UserError(
-                f"{told} wants characters as indices, whole numbers from 0 on, but the data hold "
+                f"{label} wants characters as indices, whole numbers from 0 on, but the data hold "
                 f"others; use `model: mlp`, which takes any numbers"
             )
-        check_fit(model, example[:2], classes, told)
+        check_fit(model, example[:2], classes, label)
     return model
 
 
@@ -200,23 +200,23 @@ def _zoo_model(name: str, shape: tuple[int, ...], classes: int, vocabulary: int)
 
 def _change(name: str, wants: str, shape: tuple[int, ...]) -> Change | None:
     """What brings samples of that shape into the shape that the model wants; None where they have it."""
-    told = f"model_args.model {name!r} of FedML wants"
+    opening = f"model_args.model {name!r} of FedML wants"
     here = " x ".join(str(size) for size in shape)
     if wants == "numbers":
         return flat
     if wants == "text":
         if len(shape) != 1:
-            raise UserError(f"{told} sequences of character indices, but a sample here is {here}; use another model")
+            raise UserError(f"{opening} sequences of character indices, but a sample here is {here}; use another model")
         return as_indices
     if wants == "grey 28":
         if shape not in _GREY_28:
-            raise UserError(f"{told} grey images of 28 x 28, but a sample here is {here}; use `model: convnet`")
+            raise UserError(f"{opening} grey images of 28 x 28, but a sample here is {here}; use `model: convnet`")
         return grey_28
     channels, height, width = image_shape(name, shape, smallest_side=1)
     if channels not in (1, 3):
-        raise UserError(f"{told} images of 3 channels (or 1), but a sample here is {here}; use `model: convnet`")
+        raise UserError(f"{opening} images of 3 channels (or 1), but a sample here is {here}; use `model: convnet`")
     if wants == "colour 32" and (height, width) != (32, 32):
-        raise UserError(f"{told} images of 32 x 32, but a sample here is {here}; use `model: convnet`")
+        raise UserError(f"{opening} images of 32 x 32, but a sample here is {here}; use `model: convnet`")
     if channels == 3:
         return None
     _log.info("%s sees the grey channel three times, as it wants colours", name)

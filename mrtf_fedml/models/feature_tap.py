@@ -43,7 +43,7 @@ class FeatureTap:
     - any other net: the input of the last `nn.Linear`.
 
     A module's last call of the forward counts. Of a tuple, as recurrent layers return it, the first tensor is
-    h(x). Features have one row a sample: [N, T, D] gives its last step, or, in a net with convolutions and
+    h(x). Features have one row per sample: [N, T, D] gives its last step, or, in a net with convolutions and
     nothing recurrent, everything flattened. Where the logits are [N, C, T] the features are [N * T, D], row
     n * T + t.
 
@@ -61,7 +61,7 @@ class FeatureTap:
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> tap = FeatureTap(model, None, torch.zeros(2, 4))
     >>> tap.description
-    "h(x) is the input of layer '2', the last Linear, 3 numbers a sample"
+    "h(x) is the input of layer '2', the last Linear, 3 numbers per sample"
     >>> logits, features = tap.read(model, torch.ones(5, 4))
     >>> logits.shape, features.shape
     (torch.Size([5, 2]), torch.Size([5, 3]))
@@ -81,7 +81,7 @@ class FeatureTap:
             raise UserError(_no_tensor(self.layer))
         self.size = self._rows(torch.empty(place.shape, device="meta"), logits).shape[1]
         module = f"layer {self.layer!r}" if self.layer else "the model"
-        self.description = f"h(x) is the {place.side} of {module}, {place.why}, {self.size} numbers a sample"
+        self.description = f"h(x) is the {place.side} of {module}, {place.why}, {self.size} numbers per sample"
 
     def read(self, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The model's logits as it gives them, and h(x) as [N, D] (or [N * T, D]), from one forward.

@@ -32,7 +32,7 @@ def predict_logits_and_features(
 ) -> tuple[Tensor, Tensor]:
     """Logits [M, C] and features h(x) [M, D] of `inputs` [M, ...] from the same forwards.
 
-    As `predict_logits`; with T positions a sample both have M * T rows, in the same order.
+    As `predict_logits`; with T positions per sample both have M * T rows, in the same order.
     """
 
     def forward(batch: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Samples as rows, for models that answer once a sample and for those that answer at every position.
+"""Samples as rows, for models that answer once per sample and for those that answer at every position.
 
 A next-character model gives logits [N, C, T], as PyTorch's cross-entropy wants them: one answer at each of T
 positions. Each position is then a sample of its own, and rows run over n first and t within n: row n * T + t.
@@ -76,5 +76,5 @@ def rows_of_features(features: Tensor, logits: Tensor, sequence: bool, channels_
             return features
     raise UserError(
         f"h(x) is read with the shape {tuple(features.shape)} where the logits are {tuple(logits.shape)}, so "
-        f"it has no row a sample; set model_args.feature_layer to a layer whose output has"
+        "it has no row per sample; set model_args.feature_layer to a layer whose output has one"
     )

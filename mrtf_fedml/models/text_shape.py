@@ -8,7 +8,7 @@ from torch import Tensor
 def vocabulary_of(*inputs: Tensor | None) -> int | None:
     """How many different characters the inputs [N, T] have at least: their largest index and one.
 
-    None where they are no texts: not of one dimension a sample, not whole numbers, or below zero.
+    None where they are no texts: not of one dimension per sample, not whole numbers, or below zero.
 
     >>> import torch
     >>> vocabulary_of(torch.tensor([[0, 3, 1]]), torch.tensor([[5, 2, 2]]))

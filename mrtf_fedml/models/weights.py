@@ -7,7 +7,7 @@ Floating-point entries are numbers to average. Integer and boolean entries are c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,23 @@ def snapshot(model: nn.Module) -> OrderedDict[str, Tensor]:
     return OrderedDict((key, tensor.detach().to("cpu", copy=True)) for key, tensor in model.state_dict().items())
 
 
+def apart(weights: StateDict, lent: Iterable[Tensor]) -> StateDict:
+    """The weights without memory of `lent`, which somebody will overwrite: copies, on the CPU, of those that share it.
+
+    Where none does, they are returned as they are.
+
+    >>> lent = torch.zeros(1)
+    >>> kept = apart({"w": lent, "v": torch.ones(1)}, [lent])
+    >>> kept["w"] is lent, list(kept)
+    (False, ['w', 'v'])
+    """
+    taken = {tensor.untyped_storage().data_ptr() for tensor in lent}
+    shared = [key for key, tensor in weights.items() if tensor.untyped_storage().data_ptr() in taken]
+    if not shared:
+        return weights
+    return {key: tensor.detach().to("cpu", copy=key in shared) for key, tensor in weights.items()}
+
+
 def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict[str, Tensor]:
     """sum_k shares_k * models_k, added in the given order.
 
@@ -43,11 +60,11 @@ def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict
     tensor([1.5000, 3.0000])
     """
     if not models or len(models) != len(shares):
-        raise ValueError(f"an average needs one share a model, but got {len(models)} models, {len(shares)} shares")
+        raise ValueError(f"an average needs one share per model, but got {len(models)} models, {len(shares)} shares")
     if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise ValueError(f"shares must be non-negative and sum to 1, but are {list(shares)}")
     for index, weights in enumerate(models[1:], start=1):
-        _refuse_misfit(f"model {index} of the average", weights, models[0])
+        refuse_misfit(f"model {index} of the average", weights, models[0])
     return OrderedDict((key, _combined([weights[key] for weights in models], shares)) for key in models[0])
 
 
@@ -76,8 +93,25 @@ def size_in_bytes(weights: StateDict) -> int:
 
 def load(model: nn.Module, weights: StateDict) -> None:
     """Copy `weights` into the model in place. Keys and shapes must be the model's own."""
-    _refuse_misfit("the weights to load", weights, model.state_dict())
+    refuse_misfit("the weights to load", weights, model.state_dict())
     model.load_state_dict(weights)
+
+
+def refuse_misfit(what: str, weights: StateDict, wanted: StateDict) -> None:
+    """Refuse weights whose names or shapes are not those of `wanted`; `what` says whose they are."""
+    faults = []
+    if missing := [key for key in wanted if key not in weights]:
+        faults.append("lacks " + _some(missing))
+    if unknown := [key for key in weights if key not in wanted]:
+        faults.append("has the unknown " + _some(unknown))
+    if misshapen := [
+        f"{key} {tuple(tensor.shape)} instead of {tuple(wanted[key].shape)}"
+        for key, tensor in weights.items()
+        if key in wanted and tensor.shape != wanted[key].shape
+    ]:
+        faults.append("has the shapes " + _some(misshapen))
+    if faults:
+        raise UserError(f"{what}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere")
 
 
 def _combined(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
@@ -98,22 +132,6 @@ def _combined(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
     for tensor, share in terms:
         total.add_(tensor, alpha=share)
     return total.to(first.dtype)
-
-
-def _refuse_misfit(what: str, weights: StateDict, wanted: StateDict) -> None:
-    faults = []
-    if missing := [key for key in wanted if key not in weights]:
-        faults.append("lacks " + _some(missing))
-    if unknown := [key for key in weights if key not in wanted]:
-        faults.append("has the unknown " + _some(unknown))
-    if misshapen := [
-        f"{key} {tuple(tensor.shape)} instead of {tuple(wanted[key].shape)}"
-        for key, tensor in weights.items()
-        if key in wanted and tensor.shape != wanted[key].shape
-    ]:
-        faults.append("has the shapes " + _some(misshapen))
-    if faults:
-        raise UserError(f"{what}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,238 +1,147 @@
-"""The report's charts, as SVG to stand inside the page.
-
-Colours are names of the page's style sheet, so that a chart follows the reader's light or dark theme. No
-global state of matplotlib is used beyond a `with` block: the library's user may be drawing too.
-"""
+"""The charts of one run."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from .facts import Answer, Examination
+from .axes import Axis, around
+from .facts import Answer, Calibration
+from .plot import Curve, Layer, Point, column_chart, curve_chart
 
 Metrics = Sequence[dict[str, Any]]
 
-#: What is drawn of the accuracies: key of metrics.jsonl, name in the legend, colour.
+#: Accuracies that the refinery measures: key of metrics.jsonl, name in the legend, colour.
 ACCURACIES = (
     ("acc_aggregated", "plain average", "plain"),
-    ("acc_ensemble", "ensemble of teachers", "third"),
-    ("acc_targets", "targets", "second"),
-    ("acc_refined", "refined model", "accent"),
+    ("acc_ensemble", "ensemble of teachers", "c2"),
+    ("acc_targets", "targets", "c1"),
+    ("acc_refined", "refined model", "c0"),
 )
-#: So many class names fit under an inch of a chart, upright while they are short; of more, every n-th is written.
-UPRIGHT_NAMES, TILTED_NAMES = 6.0, 2.7
-#: The longest name that stands upright.
-UPRIGHT_LENGTH = 3
-#: More points than these are drawn as a line without marks.
-MOST_MARKS = 40
-
-#: matplotlib wants a colour and not a name: each name has a stand-in that nothing else uses.
-_COLOURS = {
-    name: f"#0a0b{number:02x}"
-    for number, name in enumerate(("ink", "faint", "rule", "accent", "second", "third", "plain"))
+#: What the accuracies that an algorithm names itself are drawn in, one after another.
+OTHER_COLOURS = ("c3", "c4", "c6", "c5", "c7", "c8", "c9")
+#: Numbers that every round has, or that have a chart of their own.
+KNOWN = ("round", "acc", "local_loss", "local_weight", "seconds_local", "seconds_refine", "bytes_up", "bytes_down")
+#: Measured numbers whose key does not tell what they are.
+NAMES = {
+    "epsilon_server": "Privacy budget epsilon, towards the server",
+    "epsilon_release": "Privacy budget epsilon, of what is released",
 }
-_RC = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "mrtf",
-    "text.parse_math": False,
-    "font.size": 9.5,
-    "axes.edgecolor": _COLOURS["rule"],
-    "axes.labelcolor": _COLOURS["faint"],
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": _COLOURS["rule"],
-    "grid.linewidth": 0.7,
-    "text.color": _COLOURS["ink"],
-    "xtick.color": _COLOURS["rule"],
-    "ytick.color": _COLOURS["rule"],
-    "xtick.labelcolor": _COLOURS["faint"],
-    "ytick.labelcolor": _COLOURS["faint"],
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4,
-}
-_WIDE, _LOW, _HALF = (9.2, 3.3), (9.2, 2.3), (4.5, 2.7)
 
 
-def accuracy_chart(metrics: Metrics, classes: int | None) -> str | None:
-    """The accuracies over the rounds; None where no round was scored."""
-    scored = [line for line in metrics if line["acc"] is not None]
-    if not scored:
+def accuracy_chart(metrics: Metrics, classes: int | None, resumed: Iterable[int] = ()) -> str | None:
+    """The accuracies over the rounds, with the rounds in which a run was resumed; None where no round was scored."""
+    curves = accuracy_curves(metrics)
+    if not curves:
         return None
+    x = rounds_axis([metrics])
+    if classes is not None:
+        curves.append(Curve("guessing", [(x.low, 1 / classes), (x.high, 1 / classes)], "plain", dashed=True))
+    # A resume lies between two rounds.
+    marks = [(number + 0.5, "resumed") for number in resumed]
+    return curve_chart("Accuracy over the rounds", curves, x, Axis(0, 1), tall=True, marks=marks)
 
-    def draw(axes: Axes) -> None:
-        for key, name, colour in ACCURACIES:
-            _line(axes, metrics, key, name, colour)
-        if classes is not None:
-            axes.axhline(1 / classes, color=_COLOURS["faint"], linewidth=1, linestyle=":", label="guessing")
-        axes.set_ylim(0, 1.02)
-        _over_rounds(axes, metrics)
-        _legend(axes)
 
-    return _svg("Accuracy over the rounds", _WIDE, draw)
+def accuracy_curves(metrics: Metrics) -> list[Curve]:
+    """A curve for each accuracy that was measured, those that an algorithm names itself included.
+
+    The answer's own accuracy has one where no other is the same.
+    """
+    known = [key for key, _, _ in ACCURACIES]
+    others = [key for key in measured(metrics) if key.startswith("acc_") and key not in known]
+    drawn = [*ACCURACIES]
+    colours = zip(others, OTHER_COLOURS * len(others), strict=False)
+    drawn += [(key, key.removeprefix("acc_").replace("_", " "), colour) for key, colour in colours]
+    found = {key: points_of(metrics, key) for key, _, _ in drawn}
+    answer = points_of(metrics, "acc")
+    curves = [
+        Curve(name, found[key], colour, last=f"{found[key][-1][1]:.2f}") for key, name, colour in drawn if found[key]
+    ]
+    if answer and answer not in found.values():
+        curves.append(Curve("the model that answers", answer, "c0", last=f"{answer[-1][1]:.2f}"))
+    return curves
 
 
 def loss_chart(metrics: Metrics) -> str | None:
     """The clients' mean loss and u_t over the rounds; None where no client reported a loss."""
-    if all(line["local_loss"] is None for line in metrics):
+    loss, weight = points_of(metrics, "local_loss"), points_of(metrics, "local_weight")
+    if not loss:
         return None
-
-    def draw(axes: Axes) -> None:
-        _line(axes, metrics, "local_loss", "local loss", "accent")
-        _line(axes, metrics, "local_weight", "u_t, weight of the local teachers", "third")
-        axes.set_ylim(bottom=0)
-        _over_rounds(axes, metrics)
-        _legend(axes)
-
-    return _svg("Local loss and weight of the local teachers over the rounds", _HALF, draw)
+    curves = [Curve("local loss", loss, "c0", last=f"{loss[-1][1]:.3g}")]
+    if weight:
+        curves.append(Curve("u_t, weight of the local teachers", weight, "c2", last=f"{weight[-1][1]:.2f}"))
+    y = around([0.0, *(value for curve in curves for _, value in curve.points)])
+    return curve_chart("Local loss over the rounds", curves, rounds_axis([metrics]), y)
 
 
 def seconds_chart(metrics: Metrics) -> str | None:
     """Where the time of each round went, stacked; None before the first round."""
     if not metrics:
         return None
-    local = np.array([line["seconds_local"] for line in metrics], dtype=float)
-    refine = np.array([line["seconds_refine"] for line in metrics], dtype=float)
-    first = metrics[0]["round"] + 1
-    edges = np.arange(len(metrics) + 1) + first - 0.5
-
-    def draw(axes: Axes) -> None:
-        axes.stairs(local, edges, fill=True, color=_COLOURS["plain"], label="clients train")
-        axes.stairs(local + refine, edges, baseline=local, fill=True, color=_COLOURS["accent"], label="server refines")
-        _over_rounds(axes, metrics)
-        axes.set_ylabel("seconds")
-        _legend(axes)
-
-    return _svg("Seconds a round", _HALF, draw)
+    local = [float(line.get("seconds_local") or 0) for line in metrics]
+    refine = [float(line.get("seconds_refine") or 0) for line in metrics]
+    first = metrics[0]["round"] + 0.5
+    edges = [first + number for number in range(len(metrics) + 1)]
+    layers = [Layer("clients train", local, "plain"), Layer("server refines", refine, "c0")]
+    y = around([0.0, *map(sum, zip(local, refine, strict=True))], "seconds")
+    return column_chart("Seconds per round", edges, layers, rounds_axis([metrics]), y)
 
 
-def predicted_chart(answer: Answer) -> str:
-    """How many samples were given to each class."""
-    counts = np.bincount(answer.labels, minlength=len(answer.class_names))
-    return _class_bars("Samples predicted in each class", answer.class_names, counts, "samples", _HALF)
-
-
-def recall_chart(answer: Answer, examination: Examination) -> str:
-    """The share of each class that was found."""
-    return _class_bars(
-        "Recall of each class",
-        answer.class_names,
-        np.nan_to_num(examination.recall),
-        "recall",
-        _LOW,
-        top=1.02,
-    )
+def measured_charts(metrics: Metrics) -> list[tuple[str, str]]:
+    """What the algorithm measured beside accuracies: (name, chart) for each number."""
+    x = rounds_axis([metrics])
+    charts = []
+    for key in measured(metrics):
+        if key in KNOWN or key.startswith("acc_"):
+            continue
+        points = points_of(metrics, key)
+        name = NAMES.get(key, key.replace("_", " "))
+        y = around([value for _, value in points])
+        charts.append((name, curve_chart(f"{name} over the rounds", [Curve(name, points)], x, y)))
+    return charts
 
 
 def confidence_chart(answer: Answer) -> str:
     """How sure the model is of its answers."""
-    counts, edges = np.histogram(answer.confidences, bins=20, range=(0, 1))
-
-    def draw(axes: Axes) -> None:
-        axes.stairs(counts, edges, fill=True, color=_COLOURS["accent"])
-        axes.set_xlim(0, 1)
-        axes.set_xlabel("confidence")
-        axes.set_ylabel("samples")
-        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-
-    return _svg("Confidence of the answers", _HALF, draw)
+    return share_chart("Confidence of the answers", answer.confidences, "confidence")
 
 
-def _line(axes: Axes, metrics: Metrics, key: str, name: str, colour: str) -> None:
-    """A line through the rounds in which `key` was measured; nothing where it never was."""
-    points = [(line["round"] + 1, line[key]) for line in metrics if line[key] is not None]
-    if points:
-        marker = "o" if len(points) <= MOST_MARKS else None
-        axes.plot(*zip(*points, strict=True), color=_COLOURS[colour], marker=marker, label=name)
+def share_chart(title: str, shares: np.ndarray, label: str) -> str:
+    """How many samples have which share, from 0 to 1."""
+    counts, edges = np.histogram(shares, bins=20, range=(0, 1))
+    y = around([0, max(1, int(counts.max()))], "samples")
+    return column_chart(title, edges.tolist(), [Layer("samples", counts.tolist())], Axis(0, 1, label), y)
 
 
-def _over_rounds(axes: Axes, metrics: Metrics) -> None:
-    axes.set_xlim(metrics[0]["round"] + 0.5, metrics[-1]["round"] + 1.5)
-    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-    axes.set_xlabel("round")
+def calibration_chart(calibration: Calibration) -> str:
+    """The share that is right of the answers of each confidence, beside what a calibrated model would have."""
+    edges = np.linspace(0, 1, len(calibration.samples) + 1).tolist()
+    layer = Layer("right", np.nan_to_num(calibration.accuracy).tolist())
+    ideal = Curve("calibrated", [(0, 0), (1, 1)], "c2", dashed=True)
+    title = "Share of right answers by confidence"
+    return column_chart(title, edges, [layer], Axis(0, 1, "confidence"), Axis(0, 1, "right"), over=[ideal])
 
 
-def _legend(axes: Axes) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=5, columnspacing=1.2, handlelength=1.4)
+def measured(metrics: Metrics) -> list[str]:
+    """The keys under which some round has a number, in the order in which they first appear."""
+    return list(dict.fromkeys(key for line in metrics for key, value in line.items() if is_number(value)))
 
 
-def _class_bars(
-    title: str,
-    names: Sequence[str],
-    heights: npt.NDArray[Any],
-    unit: str,
-    size: tuple[float, float],
-    top: float | None = None,
-) -> str:
-    tilted = max(map(len, names)) > UPRIGHT_LENGTH
-    step = math.ceil(len(names) / (size[0] * (TILTED_NAMES if tilted else UPRIGHT_NAMES)))
-    shown = [shortened(name, 14) for name in names[::step]]
-
-    def draw(axes: Axes) -> None:
-        edges = np.stack([np.arange(len(names)) - 0.36, np.arange(len(names)) + 0.36], axis=1).ravel()
-        # One path of bars and gaps: a hundred classes cost no more than ten.
-        values = np.append(heights.repeat(2).astype(float), 0)[: len(edges) - 1]
-        values[1::2] = 0
-        axes.stairs(values, edges, fill=True, color=_COLOURS["accent"])
-        tilt: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
-        axes.set_xticks(range(0, len(names), step), shown, **tilt)
-        axes.tick_params(axis="x", length=0)
-        axes.set_xlim(-0.6, len(names) - 0.4)
-        axes.set_ylim(0, top)
-        axes.set_ylabel(unit)
-        if top is None:
-            axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-
-    return _svg(title, size, draw)
+def points_of(metrics: Metrics, key: str) -> list[Point]:
+    """(round from 1, value) of each round that has a number under `key`."""
+    return [(line["round"] + 1, float(line[key])) for line in metrics if is_number(line.get(key))]
 
 
-def shortened(name: str, most: int) -> str:
-    """The name on one line of at most `most` characters.
-
-    >>> shortened("aquarium fish and others", 12)
-    'aquarium fi…'
-    """
-    line = " ".join(name.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+def is_number(value: Any) -> bool:
+    """Whether a value can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _svg(title: str, size: tuple[float, float], draw: Callable[[Axes], None]) -> str:
-    text = io.StringIO()
-    with mpl.rc_context(_RC), warnings.catch_warnings():
-        # The reader's browser writes the text, in a font that has the letters of any language.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure.add_subplot())
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    return _for_page(text.getvalue(), title)
-
-
-def _for_page(svg: str, title: str) -> str:
-    """The bare `<svg>` element: themed, described, without ids that could meet another chart's."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    used = set(re.findall(r"#([\w-]+)[\")]", svg))
-    svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", svg)
-    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
-    for name, colour in _COLOURS.items():
-        svg = svg.replace(colour, f"var(--{name})")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+def rounds_axis(runs: Sequence[Metrics]) -> Axis:
+    """From the first round of any run to the last of any."""
+    first = min((metrics[0]["round"] for metrics in runs if metrics), default=0)
+    last = max((metrics[-1]["round"] for metrics in runs if metrics), default=0)
+    return Axis(first + 0.5, last + 1.5, "round", integer=True)

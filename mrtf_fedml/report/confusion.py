@@ -8,7 +8,8 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from .charts import shortened
+from .classes import shortened
+from .document import scrolling
 
 #: A larger matrix is not read by anyone: the most frequent mistakes stand in its place.
 MOST_CLASSES = 20
@@ -37,7 +38,9 @@ def _matrix(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
     ]
     return (
         "<h3>Confusion</h3><p class='faint'>A row is a true class, a column what its samples were called.</p>"
-        f'<table class="confusion"><tr><th></th>{head}</tr>{"".join(rows)}</table>'
+        + scrolling(
+            f'<table class="confusion first"><tr><th></th>{head}</tr>{"".join(rows)}</table>', "Confusion matrix"
+        )
     )
 
 
@@ -55,7 +58,8 @@ def _mistakes(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
         for row, column in worst
         if wrong[row, column]
     )
-    return (
-        "<h3>Most frequent mistakes</h3><table><tr><th>true class</th><th>called</th>"
-        f'<th class="number">samples</th><th class="number">of the class</th></tr>{rows}</table>'
+    return "<h3>Most frequent mistakes</h3>" + scrolling(
+        '<table class="columns"><tr><th>true class</th><th>called</th><th class="number">samples</th>'
+        f'<th class="number">of the class</th></tr>{rows}</table>',
+        "Most frequent mistakes",
     )

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from .facts import Answer
+from .facts import Answer, Floats
 
 #: Larger pictures are made smaller, so that the page stays small.
 MOST_PIXELS = 96
@@ -29,9 +29,13 @@ class Sample:
     runner_up_confidence: float
     #: A `data:` address of a PNG; None where the sample is no image.
     picture: str | None
+    #: The share of the teachers that name the sample's class; None where it is not known.
+    agreement: float | None = None
 
 
-def least_certain(answer: Answer, inputs: Tensor | None, most: int = 24) -> list[Sample]:
+def least_certain(
+    answer: Answer, inputs: Tensor | None, most: int = 24, agreement: Floats | None = None
+) -> list[Sample]:
     """The `most` samples of lowest confidence, the least certain first, the earlier of equals first."""
     confidences, labels = answer.confidences, answer.labels
     samples = []
@@ -50,6 +54,7 @@ def least_certain(answer: Answer, inputs: Tensor | None, most: int = 24) -> list
                 runner_up=None if alone else answer.class_names[second],
                 runner_up_confidence=0.0 if alone else float(others[second]),
                 picture=picture_of(inputs[index * len(inputs) // len(labels)]) if inputs is not None else None,
+                agreement=None if agreement is None else float(agreement[index]),
             )
         )
     return samples

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from .events import counted
 from .facts import Answer, Facts
 
 
@@ -12,11 +12,11 @@ def headline(facts: Facts) -> str:
     """What happened, in a sentence or two."""
     if facts.answer is None:
         return (
-            f"{facts.algorithm} has done {_count(len(facts.metrics), 'round')} on {facts.dataset} and has "
+            f"{facts.algorithm} has done {counted(len(facts.metrics), 'round')} on {facts.dataset} and has "
             "not come to its end: there are no predictions yet."
         )
     sentence = (
-        f"{facts.algorithm} labelled {_count(len(facts.answer.ids), 'sample')} of {facts.dataset} it never "
+        f"{facts.algorithm} labelled {counted(len(facts.answer.ids), 'sample')} of {facts.dataset} it never "
         f"saw a label of; {_how_right(facts, facts.answer)}."
     )
     return f"{sentence} {_how_it_ended(facts)}".strip()
@@ -35,35 +35,39 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
     if facts.answer is not None:
         shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
     shown.append((str(len(facts.metrics)), "rounds"))
-    seconds = sum(line["seconds_local"] + line["seconds_refine"] for line in facts.metrics)
-    shown.append((duration(seconds), "of computing"))
+    shown.append((duration(facts.seconds), "of computing"))
     return shown
 
 
 def plain_average(facts: Facts) -> float | None:
     """Accuracy of the plain average in the last scored round; None where that is the answer itself."""
     last = facts.last_scored
-    return last["acc_aggregated"] if last is not None and last["acc_refined"] is not None else None
+    return last.get("acc_aggregated") if last is not None and last.get("acc_refined") is not None else None
 
 
 def summary_rows(facts: Facts) -> list[tuple[str, str]]:
     """The summary, in words; what a chart or a table of its own shows is left out."""
-    return [
+    rows = [
         (_WORDS.get(key, key.replace("_", " ")), _value(key, value))
         for key, value in (facts.summary or {}).items()
-        if key not in ("recall", "confusion") and not (key == "preset" and value is None)
+        if key in _MARKS or not (value is None or isinstance(value, dict | list))
     ]
+    for key, words in (("bytes_down", "sent to the clients"), ("bytes_up", "sent by the clients")):
+        if any(line.get(key) for line in facts.metrics):
+            rows.append((words, size(sum(line.get(key) or 0 for line in facts.metrics))))
+    return rows
 
 
-def left_out(metrics: Sequence[dict[str, Any]]) -> str | None:
-    """A sentence on the clients whose update was not finite; None where there were none."""
-    rounds = [line["round"] + 1 for line in metrics if line["left_out"]]
-    if not rounds:
-        return None
-    clients = sum(len(line["left_out"]) for line in metrics)
-    updates = f"{_count(clients, 'update')} of clients {'was' if clients == 1 else 'were'}"
-    where = ", ".join(map(str, rounds[:10])) + (" and later" if len(rounds) > 10 else "")
-    return f"{updates} left out for numbers that were not finite (round {where})."
+def size(number: float) -> str:
+    """Bytes as a person says them.
+
+    >>> size(900), size(1_500_000)
+    ('900 bytes', '1.5 MB')
+    """
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= length:
+            return f"{number / length:.1f} {unit}"
+    return f"{number:.0f} bytes"
 
 
 def duration(seconds: float) -> str:
@@ -78,6 +82,8 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+#: Said to be not known where they are not; what else is missing is left out.
+_MARKS = ("accuracy", "macro_f1", "mean_accuracy_over_rounds")
 _WORDS = {
     "preset": "preset of settings",
     "rounds": "rounds done",
@@ -98,7 +104,7 @@ def _how_right(facts: Facts, answer: Answer) -> str:
         mean = _two(float(answer.confidences.mean()))
         return f"how many are right is not known, its mean confidence is {mean}"
     share = _two(examined.accuracy)
-    if examined.marked < len(answer.ids):
+    if examined.marked is not None and examined.marked < len(answer.ids):
         told = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
     else:
         told = f"{share} of them right"
@@ -110,9 +116,11 @@ def _how_right(facts: Facts, answer: Answer) -> str:
 
 def _how_it_ended(facts: Facts) -> str:
     summary = facts.summary or {}
-    if not summary.get("interrupted"):
+    how = "interrupted" if summary.get("interrupted") else "stopped" if summary.get("stopped") else None
+    if how is None:
         return ""
-    return f"The run was interrupted after {summary['rounds']} of {summary['rounds_asked_for']} rounds."
+    reason = f": {str(summary['stopped']).rstrip('.')}" if how == "stopped" else ""
+    return f"The run was {how} after {summary['rounds']} of {summary['rounds_asked_for']} rounds{reason}."
 
 
 def _value(key: str, value: Any) -> str:
@@ -125,10 +133,6 @@ def _value(key: str, value: Any) -> str:
     if key.startswith(("epsilon_", "privacy_")) and isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _two(share: float) -> str:

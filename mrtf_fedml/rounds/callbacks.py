@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Callback:
     """Sees a run begin, go on and end; override what you need.
 
-    Any of the three may ask the run to stop, by `run.stop(reason)`: it then ends after the round at hand, with its
-    answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`, `store` and `rounds`. True
-    labels are not among them. Only the server's process has callbacks.
+    Each may ask the run to stop, by `run.stop(reason)`: it then ends after the round at hand (the first one, where
+    none was done), with its answer, its report and exit code 0. `run` has `settings`, `algorithm`, `state`, `bench`,
+    `store` and `rounds`. True labels are not among them. Only the server's process has callbacks.
 
     >>> class Patience(Callback):
     ...     def on_round(self, run, line):
@@ -42,5 +42,10 @@ def named_callbacks(names: Sequence[str]) -> list[Callback]:
         found = named_object(name, "common_args.callbacks")
         if not (isinstance(found, type) and issubclass(found, Callback)):
             raise UserError(f"common_args.callbacks: {name!r} is no callback; derive it from mrtf_fedml.Callback")
-        made.append(found())
+        try:
+            made.append(found())
+        except TypeError as error:
+            raise UserError(
+                f"common_args.callbacks: {name!r} cannot be made without arguments ({error}); give them defaults"
+            ) from error
     return made

@@ -95,7 +95,8 @@ class Run:
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
-            while self.server.state.round < self.rounds and self.stopped is None:
+            # Without any round there is no answer: a run that is asked to stop before it does one.
+            while self.server.state.round < self.rounds and (self.stopped is None or self.server.state.round == 0):
                 self._play_one(ask, choose)
         except (KeyboardInterrupt, RunStopped):
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from torch import Tensor
+
 from ..algorithms import Algorithm, ClientUpdate, NoReply, RoundReport, ServerBench, ServerState
 from ..algorithms.exchange import Weights, as_tensors, mean_loss
-from ..models.weights import is_finite, size_in_bytes
+from ..models.weights import apart, is_finite, refuse_misfit, size_in_bytes
 from ..randomness import forked
 
 _log = logging.getLogger(__name__)
@@ -42,7 +44,10 @@ class Handout:
         self.clients = list(clients)
         self.weights = state.weights
         self.began = time.perf_counter()
-        self._extra_for = lambda client: as_tensors(algorithm.for_client(state, client))
+        # The server's own tensors stay its own: in one process a client might write into them.
+        kept = [value for value in state.memory.values() if isinstance(value, Tensor)]
+        kept += [*state.weights.values(), *state.answer.values()]
+        self._extra_for = lambda client: apart(as_tensors(algorithm.for_client(state, client)), kept)
         self._extra_bytes: dict[int, int] = {}
 
     def extra(self, client: int) -> Weights:
@@ -142,7 +147,20 @@ def finished(
         return algorithm.skipped_round(state), RoundReport()
     # What a rule draws from PyTorch's global state, as dropout does, belongs to the run and the round.
     with forked(algorithm.seed, "server rule", state.round):
-        return algorithm.finish_round(state, arrived.updates, aggregated, bench)
+        after, report = algorithm.finish_round(state, arrived.updates, aggregated, bench)
+    for what, weights in (("the next start", after.weights), ("the answer", after.answer)):
+        refuse_misfit(f"{what} that {algorithm.name}'s finish_round returns", weights, state.weights)
+    # The loop counts: a rule that leaves the number as it was would play the same round for ever.
+    return replace(_kept_apart(after, bench), round=state.round + 1), report
+
+
+def _kept_apart(state: ServerState, bench: ServerBench) -> ServerState:
+    """The state without tensors of the bench's model, into which the next weights are swapped."""
+    lent = list(bench.model.state_dict().values())
+    weights = apart(state.weights, lent)
+    answer = weights if state.answer is state.weights else apart(state.answer, lent)
+    tensors = {name: value for name, value in state.memory.items() if isinstance(value, Tensor)}
+    return replace(state, weights=weights, answer=answer, memory={**state.memory, **apart(tensors, lent)})
 
 
 def _fault(update: ClientUpdate) -> str | None:

@@ -91,7 +91,10 @@ class Scores:
         accuracies["acc"] = self._examiner.score(run.answer_logits())
         accuracies["acc_refined" if run.algorithm.transductive else "acc_aggregated"] = accuracies["acc"]
         for name, predicted in report.predictions.items():
-            accuracies[f"acc_{name}"] = self._examiner.score(predicted)
+            try:
+                accuracies[f"acc_{name}"] = self._examiner.score(predicted)
+            except ValueError as error:
+                raise UserError(f"the algorithm's predictions {name!r} cannot be scored: {error}") from error
         return accuracies
 
     def _is_due(self, run: Run, round_index: int) -> bool:

@@ -29,9 +29,8 @@ _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
-#: Where the state's file tells what an algorithm keeps beside tensors.
-_NOTES = "memory"
-_ORDER = "order"
+#: The one entry of the state's metadata: safetensors writes several in an order that differs from file to file.
+_FACTS = "state"
 
 
 class RunStore:
@@ -87,13 +86,19 @@ class RunStore:
         changes = _changes(before, config)
         if changes:
             resumes[str(round_index)] = {**resumes.get(str(round_index), {}), **changes}
-        self.write_config({**config, **({RESUMES: resumes} if resumes else {})})
+            self.write_config({**config, RESUMES: resumes})
 
     def _config_file(self) -> dict[str, Any]:
         return yaml.safe_load((self.path / "config.yaml").read_text())
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl per round."""
+        for name, value in line.items():
+            if not isinstance(value, str | int | float | list | dict | None):
+                raise UserError(
+                    f"a callback has put {name!r}, a {type(value).__name__}, into the round's line; put plain numbers "
+                    "there, as float(...) makes them"
+                )
         with (self.path / _METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -114,9 +119,9 @@ class RunStore:
             for part, values in {**parts, "memory": kept}.items()
             for name, value in values.items()
         }
-        order = json.dumps({part: list(values) for part, values in parts.items()})
-        metadata = {"round": str(state.round), _ORDER: order, _NOTES: json.dumps(noted)}
-        self._replace(_STATE, save(_plain(tensors), metadata=metadata))
+        order = {part: list(values) for part, values in parts.items()}
+        facts = {"round": state.round, "order": order, "noted": noted}
+        self._replace(_STATE, save(_plain(tensors), metadata={_FACTS: json.dumps(facts)}))
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with the metrics cut to the same; None before the first."""
@@ -126,15 +131,15 @@ class RunStore:
             self._cut_metrics(rounds=0)
             return None
         with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata()
-        tensors, noted = load_file(file), json.loads(metadata[_NOTES])
+            facts = json.loads(opened.metadata()[_FACTS])
+        tensors, noted = load_file(file), facts["noted"]
         parts = {
             part: {
                 name: noted[name] if part == "memory" and name in noted else tensors[f"{part}/{name}"] for name in names
             }
-            for part, names in json.loads(metadata[_ORDER]).items()
+            for part, names in facts["order"].items()
         }
-        round_index = int(metadata["round"])
+        round_index = facts["round"]
         self._cut_metrics(round_index)
         return ServerState(round_index, parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
 
@@ -184,8 +189,17 @@ class RunStore:
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files."""
-    return {key: tensors[key].detach().cpu().contiguous() for key in sorted(tensors)}
+    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files.
+
+    Those that share memory are copied, since safetensors refuses them: an algorithm may remember a part of its model.
+    """
+    plain, seen = dict[str, Tensor](), set[int]()
+    for key in sorted(tensors):
+        tensor = tensors[key].detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        plain[key] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return plain
 
 
 def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -18,8 +18,10 @@ class SiloSettings:
     start_timeout: Positive = 600.0
     #: With fewer answers than this a round is not finished: the run stops and can be resumed.
     min_silos: Count = 1
-    #: GRPC: this party's certificate and its key, and the authority that signed everybody's (PEM files). All three,
-    #: or none: then the channel is open to whoever reaches the port.
+    #: GRPC: this party's certificate, a PEM file. Give all three of these keys, or none: then the channel is open to
+    #: whoever reaches the port.
     tls_certificate: str | None = None
+    #: GRPC: the certificate's private key, a PEM file.
     tls_key: str | None = None
+    #: GRPC: the certificate of the authority that signed everybody's, a PEM file.
     tls_authority: str | None = None

@@ -14,10 +14,16 @@ from .kinds import VALIDATED
 class CommonSettings:
     """`common_args` and `comm_args`: what kind of run, and where it writes."""
 
+    #: `simulation`: the clients are played by one process, or by the ranks of mpirun. `cross_silo`: every party is a
+    #: process of its own. `cross_device`: the clients are devices.
     training_type: Literal["simulation", "cross_silo", "cross_device"] = "simulation"
+    #: What moves the messages. A simulation takes `sp` (one process) or `MPI`; a run across silos takes `GRPC`,
+    #: `MQTT_S3`, `TRPC` or `MPI`.
     backend: str = "sp"
+    #: What every draw of the run derives from: split, initial weights, chosen clients, batches, refining. Any whole
+    #: number; the same number and the same `threads` give the same bytes.
     random_seed: int = 0
     #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
-    #: `package.module:Class`, each a subclass of mrtf_fedml.Callback, beside those that every run has.
+    #: Classes derived from mrtf_fedml.Callback, as `package.module:Class`. They come beside those that every run has.
     callbacks: list[str] = field(default_factory=list)

@@ -19,6 +19,8 @@ from .kinds import (
 class DataSettings:
     """`data_args`: which samples there are and who owns them."""
 
+    #: `digits`, `mnist`, `fashion_mnist`, `mnistm`, `svhn`, `usps`, `cifar10`, `cifar100`, `femnist`, `shakespeare`; or
+    #: your own: `npz`, `images`, `csv`.
     dataset: str = "digits"
     #: The folder with the files of the datasets known by name; FedML's own configurations name the same one.
     data_cache_dir: str = "~/fedml_data"
@@ -28,31 +30,39 @@ class DataSettings:
     data_file: str | None = None
     #: The server's own samples: a csv file, or a folder of images.
     server_file: str | None = None
-    #: Another dataset, from which the server's set is taken; None takes it from `dataset`.
+    #: Another dataset, from which the server's set is taken; `dataset` itself where it is not given.
     server_dataset: str | None = None
     #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
     server_samples: Count | None = None
     #: Across silos: a file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the
     #: party's rank.
     own_data_file: str | None = None
-    #: `package.module:function`, which returns the data in place of `dataset`.
+    #: A function of your own, as `package.module:function`, which returns the data in place of `dataset`.
     loader: str | None = None
-    #: The columns of `dataset: csv` that hold classes, ids and owners. A column `id` is the ids' by itself.
+    #: The column of `dataset: csv` that holds the class.
     label_column: str = "label"
+    #: The column of `dataset: csv` that holds the server's ids; a column `id` is taken without being named.
     id_column: str | None = None
+    #: The column of `dataset: csv` that says whose a row is, for `partition_method: user`.
     user_column: str | None = None
-    #: Height and width to which `dataset: images` are resized; None is the commonest size of the clients' images.
+    #: Height and width to which `dataset: images` are resized; the commonest size of the clients' images where it is
+    #: not given.
     image_size: Count | None = None
+    #: What the samples of one file or folder may take in memory, once unpacked; a file that asks for more is refused
+    #: by its header, before it gets any.
+    max_memory_mb: Count = 4096
     #: `auto` flips and crops the training batches of natural images (CIFAR); digits and letters stay as they are.
     augmentation: Literal["auto", "none"] = "auto"
     #: The share of the users that take part, where a dataset names its users.
     dset_ratio: PositiveShare = 1.0
+    #: How samples are dealt to the clients. `label`: a few classes for each client. `dirichlet` (FedML's `hetero`): in
+    #: random shares per client. `iid` (FedML's `homo`): in turn. `user`: as the data say.
     partition_method: Literal["label", "dirichlet", "iid", "user"] = "label"
-    #: C-bar of `partition_method: label`.
+    #: C-bar of `partition_method: label`: how many classes a client holds. Fewer is more heterogeneous.
     classes_per_client: Count = 3
-    #: alpha of `partition_method: dirichlet`; smaller is more heterogeneous.
+    #: alpha of `partition_method: dirichlet`; smaller is more heterogeneous. The paper takes 1 and 0.1.
     partition_alpha: Positive = 0.5
-    #: Seeds the split alone; `random_seed` where it is not given.
+    #: Seeds the split alone, so that it stays while `random_seed` changes; `random_seed` where it is not given.
     partition_seed: int | None = None
     #: No client of a Dirichlet split holds fewer samples; users who have fewer are left out.
     min_samples: Count = 1

@@ -11,7 +11,11 @@ from .kinds import VALIDATED, Count, Steps
 class DeviceSettings:
     """`device_args`: what computes."""
 
+    #: Compute on a GPU where there is one. Equal bytes are promised on the CPU only.
     using_gpu: bool = False
+    #: Which GPU a single process takes, counted from 0. Under mpirun `gpu_mapping_file` says it, or
+    #: the ranks of a host take turns.
     gpu_id: Steps = 0
-    #: PyTorch threads a process; None leaves all cores to one process.
+    #: PyTorch threads per process. By default one process takes all cores, and ranks divide those of their host. Give
+    #: it where bytes are compared: other numbers of threads agree within rounding only.
     threads: Count | None = None

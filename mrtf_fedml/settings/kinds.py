@@ -39,3 +39,9 @@ def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Par
         key = ".".join(str(step) for step in first["loc"])
         remedy = first["msg"].replace("Input should be", "it should be")
         raise UserError(f"{section}.{key} is {first['input']!r}; {remedy}") from None
+
+
+def plain_values(settings: Any) -> dict[str, Any]:
+    """The keys of a validated dataclass as YAML can say them: paths and enumerations as texts, dataclasses as dicts."""
+    values: dict[str, Any] = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+    return values

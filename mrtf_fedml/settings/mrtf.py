@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class MrTFSettings:
     """The switches of the refinery (`mrtf_args`). The defaults are the paper's words."""
 
-    #: The preset these settings were resolved from; explicit keys override it.
+    #: Sets several keys at once; keys that are written out override it. `paper` is the defaults below.
     preset: Literal["paper", "tuned"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
     #: or package.module:Class.
@@ -72,11 +72,14 @@ class MrTFSettings:
     target_sharpness: Annotated[float, Field(ge=1)] = 1.0
     #: Distillation steps per round. 0 leaves the aggregated model as it is: parameter averaging (PA).
     refine_steps: Steps = 500
+    #: Adam's rate in refining. A new Adam starts in every round.
     refine_lr: Positive = 3e-4
     #: What the refining rate is multiplied by after each round. 1 keeps it.
     refine_lr_decay: PositiveShare = 1.0
+    #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Who refines; `ranks` of an MPI simulation then all hold the server's inputs, as no real deployment's may.
+    #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no
+    #: real deployment may.
     refine_on: Literal["server", "ranks"] = "server"
 
     @classmethod

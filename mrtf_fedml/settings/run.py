@@ -19,7 +19,7 @@ from .device import DeviceSettings
 from .kinds import validated
 from .model import ModelSettings
 from .privacy import PrivacySettings
-from .sections import PARTS, Config, declared_settings, in_their_homes, section_keys, values_of
+from .sections import PARTS, Config, declared_settings, in_their_homes, part_of, section_keys, values_of
 from .train import TrainSettings
 
 _Own = TypeVar("_Own")
@@ -49,12 +49,9 @@ class RunSettings:
             if values is not None and not isinstance(values, Mapping):
                 raise UserError(f"section {section!r} must hold keys and values, not {values!r}")
         tidy = in_their_homes(config)
-        flat = {key: value for values in tidy.values() for key, value in values.items()}
-        parts: dict[str, Any] = {}
-        for name, (section, part) in PARTS.items():
-            keys = [field.name for field in dataclasses.fields(part)]
-            given = {key: flat[key] for key in keys if flat.get(key) is not None}
-            parts[name] = validated(part, section, given)
+        parts: dict[str, Any] = {
+            name: validated(part, section, part_of(tidy, name)) for name, (section, part) in PARTS.items()
+        }
         settings = cls(**parts, given=tidy)
         for section, own in declared_settings():
             settings.of(own, section)

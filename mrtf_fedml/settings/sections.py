@@ -34,10 +34,19 @@ PARTS: dict[str, tuple[str, type[Any]]] = {
 #: Keys that FedML writes in another section than the rest of their part.
 _ELSEWHERE = {"backend": "comm_args", "frequency_of_the_test": "validation_args"}
 
+#: Sections whose keys are FedML's alone, whatever they are called: CRFL's `sigma` is not ours.
+_FEDMLS_SECTIONS = ("attack_args", "defense_args", "fhe_args")
+
 #: Attributes of FedML's arguments that are no settings; a key of that name would be overwritten.
 _FEDMLS_OWN = ("rank", "role", "comm", "process_id", "round_idx", "run_id", "worker_num", "yaml_paths", "version")
 
 _declared: dict[str, list[type[Any]]] = {}
+
+
+def ours_first(config: Config) -> Config:
+    """The sections with FedML's own last: FedML keeps one value per key, and there it must be FedML's."""
+    ours = {section: values for section, values in config.items() if section not in _FEDMLS_SECTIONS}
+    return {**ours, **{section: config[section] for section in _FEDMLS_SECTIONS if section in config}}
 
 
 def declare(section: str, settings: type[Any], label: str) -> None:
@@ -84,6 +93,8 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
     homes = {key: section for section in reversed(list(keys)) for key in keys[section]}
     own = _sections_of_algorithms_alone()
     for section, values in list(tidy.items()):
+        if section in _FEDMLS_SECTIONS:
+            continue
         if section in own:
             for key in values:
                 if key not in keys[section]:
@@ -101,6 +112,19 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
     return tidy
 
 
+def part_of(config: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """The keys of a part of every run that a tidy configuration gives."""
+    section, part = PARTS[name]
+    homes = {field.name: home_of(field.name, section) for field in dataclasses.fields(part)}
+    given = {key: config.get(home, {}).get(key) for key, home in homes.items()}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def home_of(key: str, section: str) -> str:
+    """The section in which FedML writes a key of the part that belongs to `section`."""
+    return _ELSEWHERE.get(key, section)
+
+
 def values_of(settings: Any) -> dict[str, Any]:
     """A dataclass's fields by name."""
     return {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
@@ -110,7 +134,7 @@ def _sections_of_every_run() -> dict[str, list[str]]:
     keys: dict[str, list[str]] = {section: [] for section, _ in PARTS.values()}
     for section, part in PARTS.values():
         for field in dataclasses.fields(part):
-            keys.setdefault(_ELSEWHERE.get(field.name, section), []).append(field.name)
+            keys.setdefault(home_of(field.name, section), []).append(field.name)
     return keys
 
 

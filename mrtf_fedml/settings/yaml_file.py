@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,15 +16,28 @@ from .sections import Config, in_their_homes, section_keys
 
 _log = logging.getLogger(__name__)
 
+#: No configuration of a person's has so many bytes, nor so many letters when its anchors are written out.
+LARGEST = 50_000
+DEEPEST = 50
+
 
 def read_config(path: str | Path) -> Config:
     """The sections of a YAML file."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"there is no file {str(path)!r}; `mrtf example` lists configurations you can start from")
+    if path.stat().st_size > LARGEST:
+        raise UserError(
+            f"{str(path)!r} has more than {LARGEST} bytes, too many for a configuration; is it another file?"
+        )
     try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        config = _loaded(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error.strerror}); let it be read and try again") from None
+    # Beside its own errors YAML lets those of Python through: a date in month 13, a number of 5000 digits.
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
+        if isinstance(error, UserError):
+            raise UserError(f"{str(path)!r} {error}; mend it and try again") from None
         place = getattr(error, "problem_mark", None)
         where = f" at line {place.line + 1}" if place else ""
         raise UserError(f"{str(path)!r} is not valid YAML{where}; mend it and try again") from None
@@ -33,8 +47,54 @@ def read_config(path: str | Path) -> Config:
         )
     for section, values in config.items():
         if values is not None and not isinstance(values, dict):
-            raise UserError(f"{str(path)!r}: section {section!r} must hold `key: value` lines, not {values!r}")
+            kind = type(values).__name__
+            raise UserError(f"{str(path)!r}: section {section!r} must hold `key: value` lines, not one {kind}")
+        strange = [key for key in (section, *(values or {})) if not isinstance(key, str)]
+        if strange:
+            raise UserError(f"{str(path)!r}: {strange[0]!r} is no name of a section or a key; put it in quotes")
     return {section: dict(values or {}) for section, values in config.items()}
+
+
+def _loaded(text: str) -> Any:
+    _check_depth(text)
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        # Before anything is made of it: a few lines of anchors may stand for more than any memory holds.
+        if _size(node, {}) > LARGEST:
+            raise UserError(f"grows to more than {LARGEST} letters by its anchors, too many for a configuration")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_depth(text: str) -> None:
+    # By its events, which come one after another: to make a node, YAML calls itself for each level.
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise UserError(f"nests deeper than {DEEPEST} levels, too deep for a configuration")
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The letters and entries of a node with all that its aliases stand for; `sizes` are those known already."""
+    known = sizes.get(id(node))
+    if known == 0:
+        raise UserError("refers to itself by an anchor")
+    if known is None:
+        # Zero says that it is being counted: whoever meets it now is inside of it.
+        sizes[id(node)] = 0
+        if isinstance(node, yaml.MappingNode):
+            known = 1 + sum(_size(key, sizes) + _size(value, sizes) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            known = 1 + sum(_size(value, sizes) for value in node.value)
+        else:
+            known = 1 + len(node.value)
+        sizes[id(node)] = known
+    return known
 
 
 def with_changes(config: Config, changes: Iterable[str]) -> Config:

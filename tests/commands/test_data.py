@@ -27,7 +27,7 @@ def test_the_papers_table_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().out.splitlines()
     assert told[0].split() == ["dataset", "N", "M", "C", "K", "mean", "N_k", "mean", "C_k"]
     assert told[1].split() == ["digits", "1198", "599", "10", "8", "149.8", "2.0"]
-    assert any("by label, 2 classes a client, seed 3" in line for line in told)
+    assert any("by label, 2 classes per client, seed 3" in line for line in told)
 
 
 def test_users_and_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

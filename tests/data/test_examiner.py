@@ -50,6 +50,19 @@ def test_a_report_agrees_with_scikit_learn() -> None:
         assert report["confusion"] == confusion_matrix(truth, answers, labels=range(5)).tolist(), f"seed {seed}"
 
 
+def test_calibration_by_hand() -> None:
+    """At 0.9 one of two is right, at 0.6 the one, and the sample at 0.8 has no label."""
+    examiner = Examiner(torch.tensor([0, 0, 1, -1]), ["a", "b"])
+    rows = torch.tensor([[0.9, 0.1], [0.1, 0.9], [0.4, 0.6], [0.8, 0.2]], dtype=torch.float64)
+    assert examiner.calibration(rows, bins=5) == [
+        {"samples": 0, "confidence": None, "accuracy": None},
+        {"samples": 0, "confidence": None, "accuracy": None},
+        {"samples": 0, "confidence": None, "accuracy": None},
+        {"samples": 1, "confidence": 0.6, "accuracy": 1.0},
+        {"samples": 2, "confidence": 0.9, "accuracy": 0.5},
+    ]
+
+
 def test_samples_without_a_label_are_not_marked() -> None:
     assert Examiner(torch.tensor([0, -1, 1]), ["a", "b"]).score(torch.tensor([0, 1, 0])) == 0.5
 
@@ -71,7 +84,7 @@ def test_nothing_it_shows_holds_the_labels() -> None:
             assert list(value) != TRUTH.tolist(), name
     assert not any(isinstance(referent, torch.Tensor) for referent in gc.get_referents(examiner))
     assert repr(examiner) == str(examiner) == "Examiner(sealed, 3 classes)"
-    assert [name for name in dir(examiner) if not name.startswith("_")] == ["report", "score"]
+    assert [name for name in dir(examiner) if not name.startswith("_")] == ["calibration", "report", "score"]
 
 
 def test_it_cannot_be_iterated_indexed_or_extended() -> None:

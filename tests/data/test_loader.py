@@ -11,7 +11,7 @@ import pytest
 
 from mrtf_fedml.data import TransductiveDataset, load
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.settings import DataSettings, RunSettings
 
 NUMBERS = itertools.count()
 
@@ -126,3 +126,9 @@ def test_a_module_that_fails_at_import(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{broken}.py").write_text("import nothing_of_this_name")
     with pytest.raises(UserError, match=r"importing .* fails with .*nothing_of_this_name"):
         loaded(f"{broken}:load")
+
+
+def test_a_loader_written_in_c_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"data_args.loader builtins:iter failed with TypeError") as told:
+        load(RunSettings(data=DataSettings(loader="builtins:iter")))
+    assert "\n" not in str(told.value)

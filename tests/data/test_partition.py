@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from mrtf_fedml.data import from_fedml, load, load_for
 from mrtf_fedml.data.partition import (
     by_dirichlet,
     by_label,
@@ -16,7 +19,7 @@ from mrtf_fedml.data.partition import (
     partition,
 )
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import DataSettings
+from mrtf_fedml.settings import DataSettings, RunSettings, SiloSettings
 
 SEEDS = range(30)
 METHODS = [
@@ -241,3 +244,27 @@ def test_a_thousand_clients_on_fifty_thousand_samples(settings: DataSettings) ->
     assert len(parts) == 1000
     assert min(map(len, parts)) >= 1
     assert_each_sample_once(parts, 50_000)
+
+
+def test_clients_with_a_single_sample_are_told_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x, y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, u_train=["a", "b", "c", "c"])
+    np.savez(tmp_path / "silo1.npz", x_train=x[:1], y_train=y[:1], class_names=["no", "yes"])
+    data = DataSettings(dataset="npz", data_file=str(tmp_path / "own.npz"), partition_method="user")
+    eight = (3, 2, None, [(x, y)], {0: 1, 1: 2}, {}, {}, 2)
+    silo = RunSettings(data=data, silo=SiloSettings(own_data_file=str(tmp_path / "silo{rank}.npz")))
+    for loaded, clients in (
+        (lambda: load(RunSettings(data=data)), "0, 1"),
+        (lambda: from_fedml(eight), "0"),
+        (lambda: load_for(silo, 1), "0"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+            loaded()
+        assert f"client {clients} has a single sample, on which a model with BatchNorm cannot train" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        load(RunSettings(data=replace(data, min_samples=2)))
+    assert "single sample" not in caplog.text

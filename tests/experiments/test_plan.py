@@ -50,12 +50,30 @@ def test_a_run_is_known_by_what_its_result_depends_on() -> None:
     assert keys("FedAvg") != keys("FedAvg", epochs=2)
 
 
-def test_another_file_of_the_same_name_makes_another_run(tmp_path: Path) -> None:
-    file = tmp_path / "x.npz"
-    file.write_bytes(b"a")
-    first = key_of(small_config(dataset="npz", data_file=str(file)))
-    file.write_bytes(b"ab")
-    assert key_of(small_config(dataset="npz", data_file=str(file))) != first
+def test_other_inputs_of_the_same_name_make_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder" / "cat").mkdir(parents=True)
+    for name in ("x.npz", "y.csv", "folder/cat/1.png", "mine.py", "beside.py"):
+        (tmp_path / name).write_text("import beside\n" if name == "mine.py" else "Net = load = dict\n")
+    (tmp_path / "mine.py").write_text(
+        "import beside\nfrom mrtf_fedml import Algorithm, Callback\nNet = load = dict\n"
+        "class Mine(Algorithm):\n    name = 'MineOfThePlan'\nclass Watch(Callback):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    scenes: dict[str, dict[str, Any]] = {
+        "x.npz": {"dataset": "npz", "data_file": str(tmp_path / "x.npz")},
+        "y.csv": {"dataset": "csv", "data_file": str(tmp_path / "x.npz"), "server_file": str(tmp_path / "y.csv")},
+        "folder/cat/1.png": {"dataset": "images", "data_file": str(tmp_path / "folder")},
+        "mine.py": {"loader": "mine:load"},
+        "beside.py": {"model": "mine:Net"},
+    }
+    scenes["mine.py "] = {"federated_optimizer": "mine:Mine"}
+    scenes["beside.py "] = {"callbacks": ["mine:Watch"]}
+    for name, changes in scenes.items():
+        first = key_of(small_config(**changes))
+        assert key_of(small_config(**changes)) == first, name
+        file = tmp_path / name.strip()
+        file.write_text(file.read_text() + "# changed\n")
+        assert key_of(small_config(**changes)) != first, name
 
 
 def test_a_grid_is_every_combination_and_runs_nothing_twice() -> None:
@@ -109,6 +127,20 @@ def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> N
         "ST+RD+CLR": (8, "avg_prob", True, True),
     }
     assert [run.cluster_refinery for run in settings.values()] == [False, False, False, False, True]
+
+
+def test_a_base_is_named_after_a_plus() -> None:
+    plain, based, distilled = (
+        own(trial.config) for trial in planned(small_config(), ["MrTF:tuned", "MrTF:tuned+Scaffold", "FedDF+FedOpt"], 1)
+    )
+    assert (plain.base, based.base, distilled.base) == ("FedAvg", "Scaffold", "FedOpt")
+    assert (plain.feedback, based.feedback) == ("adaptive", "never"), "what suits a base that keeps client state"
+    assert keys("MrTF+Scaffold") != keys("MrTF+Scaffold", scaffold_option=1) != keys("MrTF", scaffold_option=1)
+    assert keys("MrTF") == keys("MrTF", scaffold_option=1)
+    with pytest.raises(UserError, match="FedAvg has none"):
+        planned(small_config(), ["FedAvg+Scaffold"], 1)
+    with pytest.raises(UserError, match="refines already"):
+        planned(small_config(), ["MrTF+FedDF"], 1)
 
 
 @pytest.mark.parametrize(

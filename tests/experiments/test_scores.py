@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 import pytest
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.experiments import figures, tables
+from mrtf_fedml.experiments import charts, figures, tables
 from mrtf_fedml.experiments.page import comparison_page
 from mrtf_fedml.experiments.plan import Trial
 from mrtf_fedml.experiments.scores import Row, rows_of, windows_below
@@ -92,11 +93,19 @@ def test_a_short_run_is_one_window() -> None:
     assert windows_below(better, worse) == (0, 1)
 
 
-def test_figures_are_pictures_and_the_page_needs_nothing_beside_it() -> None:
-    drawn = {"curves": figures.curves(rows(), "t"), "bars": figures.bars(rows(), "t")}
-    assert all(png.startswith(b"\x89PNG") for png in drawn.values())
-    assert figures.curves(rows(), "t") == drawn["curves"]
+def test_figures_are_pictures_that_come_out_the_same() -> None:
+    for draw in (figures.curves, figures.bars):
+        assert draw(rows(), "t").startswith(b"\x89PNG")
+        assert draw(rows(), "t") == draw(rows(), "t")
+
+
+def test_the_page_draws_its_charts_itself_and_needs_nothing_beside_it() -> None:
+    drawn = {"curves": charts.curves(rows()), "bars": charts.bars(rows())}
     page = comparison_page("<A>", tables.cells(rows(), None), ["note"], drawn, "mrtf compare", {"a": {"b": 1}})
     assert "&lt;A&gt;" in page
-    assert page.count("data:image/png;base64,") == 2
-    assert "http" not in page
+    assert "<img" not in page
+    assert not re.search("https?:|url\\(", page)
+    assert page.count('class="band') == 2, "one standard deviation around each curve"
+    assert "0.700 ± 0.141" in page
+    alone = charts.curves(rows({("A", 0, ""): [0.5, 0.6]}))
+    assert 'class="band' not in alone

@@ -43,6 +43,8 @@ def test_a_run_leaves_all_that_the_design_names(finished: Path) -> None:
         "model.safetensors",
         "summary.json",
         "report.html",
+        "split.json",
+        "examination.json",
         "state",
     }
 

@@ -82,7 +82,7 @@ def test_mlp_gives_its_last_hidden_layer():
     tap, features = read_in_eval(model, inputs)
     assert features.shape == (5, 128)
     assert torch.equal(features, model.hidden(inputs))
-    assert tap.description == "h(x) is the input of layer 'classifier', the last Linear, 128 numbers a sample"
+    assert tap.description == "h(x) is the input of layer 'classifier', the last Linear, 128 numbers per sample"
 
 
 @pytest.mark.parametrize(("kind", "size"), [(LeNet, 400), (ConvNet, 3136)])

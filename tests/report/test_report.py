@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report import write_report
-from mrtf_fedml.rounds.store import RunStore
 
-from .rounds import NOT_SCORED, line, write_run
-
-VOID = {"meta", "img", "br"}
-
-
-class Reader(HTMLParser):
-    """Follows the page's elements: they must close in order; keeps what a browser would load or run."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.addresses: list[str] = []
-        self.words: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-        for name, value in attributes:
-            if name in ("src", "href", "xlink:href"):
-                self.addresses.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-def read(path: Path) -> Reader:
-    reader = Reader(path.read_text())
-    assert reader.open == []
-    assert "script" not in reader.tags
-    assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.addresses)
-    return reader
+from .page_reader import read
+from .runs import NOT_SCORED, add_everything, line, write_run
 
 
 def test_the_page_tells_of_a_labelled_run(tmp_path: Path) -> None:
@@ -73,7 +24,7 @@ def test_the_page_tells_of_a_labelled_run(tmp_path: Path) -> None:
     path = write_report(store, torch.rand(40, 1, 8, 8), examiner)
     assert path == tmp_path / "run" / "report.html"
     reader = read(path)
-    assert reader.tags.count("svg") == 6
+    assert reader.tags.count("svg") == 5
     assert reader.tags.count("img") == 24
     for words in (
         "MrTF labelled 40 samples of digits",
@@ -141,7 +92,7 @@ def test_a_run_without_labels_says_so(tmp_path: Path) -> None:
     assert "Right and wrong" not in text
 
 
-def test_scores_of_the_summary_serve_where_no_examiner_is_given(tmp_path: Path) -> None:
+def test_the_marks_are_kept_for_where_no_examiner_is_given(tmp_path: Path) -> None:
     store, examiner = write_run(tmp_path / "run")
     with_examiner = write_report(store, None, examiner).read_text()
     assert write_report(store, None, None).read_text() == with_examiner
@@ -166,10 +117,9 @@ def test_whatever_a_run_brings_is_escaped(tmp_path: Path) -> None:
         assert bad in reader.text
 
 
-def test_class_names_of_any_language_raise_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_class_names_of_any_language_are_shown(tmp_path: Path) -> None:
     store, examiner = write_run(tmp_path / "run", classes=2, names=["猫", "собака"])
     assert "猫" in read(write_report(store, None, examiner)).text
-    assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []
 
 
 def test_secrets_among_the_settings_are_not_shown(tmp_path: Path) -> None:
@@ -187,15 +137,74 @@ def test_data_of_another_size_is_refused(tmp_path: Path) -> None:
         write_report(store, torch.rand(41, 5), None)
 
 
-def test_matplotlib_is_imported_by_a_report_alone() -> None:
-    code = "import sys, mrtf_fedml.report; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_a_report_needs_no_matplotlib_and_a_run_imports_little_of_it() -> None:
+    code = (
+        "import sys, mrtf_fedml.report;"
+        "early = [name for name in sys.modules if name.startswith('mrtf_fedml.report.')];"
+        "import mrtf_fedml.report.page, mrtf_fedml.report.side_by_side; print(early, 'matplotlib' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[] False"
 
 
-def test_the_users_own_matplotlib_is_left_as_it_was(tmp_path: Path) -> None:
-    import matplotlib as mpl
+def test_all_that_a_folder_may_hold_is_shown(tmp_path: Path) -> None:
+    metrics = [line(number, acc_mine=0.5, mine_norm=number, left_out={"3": "too late"}) for number in range(3)]
+    store, examiner = write_run(
+        tmp_path / "run", metrics=metrics, samples=60, warnings=["One class is empty."], device="cuda:0"
+    )
+    add_everything(store)
+    reader = read(write_report(store, torch.rand(60, 1, 8, 8), examiner))
+    for words in (
+        "One class is empty.",
+        "too late",
+        "· cuda:0 ·",
+        "What the algorithm measured",
+        "mine norm",
+        "train_args.learning_rate became 0.05",
+        "Agreement of the teachers",
+        "agreement 0.",
+        "expected calibration error",
+        "As the model sees them",
+        "Who holds what",
+    ):
+        assert words in reader.text
+    assert {address[1:] for address in reader.addresses if address.startswith("#")} == set(reader.ids)
 
-    before = dict(mpl.rcParams)
+
+def test_without_the_data_the_report_lacks_only_the_pictures_of_samples(tmp_path: Path) -> None:
     store, examiner = write_run(tmp_path / "run")
-    write_report(RunStore.open(store.path), None, examiner)
-    assert dict(mpl.rcParams) == before
+    whole = read(write_report(store, torch.rand(40, 1, 4, 4), examiner))
+    assert whole.tags.count("img") == 24
+    again = read(write_report(store, None, None))
+    assert again.tags.count("img") == 0
+    for words in ("Confusion", "expected calibration error"):
+        assert words in again.text
+
+
+def test_marks_of_another_answer_are_not_shown(tmp_path: Path) -> None:
+    store, examiner = write_run(tmp_path / "run")
+    write_report(store, None, examiner)
+    summary = json.loads((store.path / "summary.json").read_text())
+    store.write_json("summary.json", {**summary, "accuracy": 0.99})
+    text = read(write_report(store, None, None)).text
+    assert "0.99 of them right" in text
+    assert "Recall" in text
+    assert "Confusion" not in text
+
+
+def test_arrays_of_another_answer_are_left_out(tmp_path: Path) -> None:
+    store, examiner = write_run(tmp_path / "run")
+    add_everything(store)
+    np.save(store.path / "agreement.npy", np.ones(39))
+    text = read(write_report(store, None, examiner)).text
+    assert "Agreement of the teachers" not in text
+    assert "As the model sees them" in text
+
+
+def test_a_line_needs_no_more_than_every_round_has(tmp_path: Path) -> None:
+    bare = {
+        "round": 0, "clients": [0], "left_out": {}, "local_loss": None, "seconds_local": 1.0, "seconds_refine": 0.0,
+        "bytes_up": 1, "bytes_down": 1, "acc": 0.5,
+    }  # fmt: skip
+    store, examiner = write_run(tmp_path / "run", metrics=[bare])
+    assert "the model that answers" in read(write_report(store, None, examiner)).text

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mrtf_fedml.data.examiner import Examiner
-from mrtf_fedml.report.facts import Facts, read_facts
+from mrtf_fedml.report.facts import Facts
+from mrtf_fedml.report.reading import read_facts
 from mrtf_fedml.report.story import (
     headline,
-    left_out,
     summary_rows,
     tiles,
 )
@@ -64,6 +64,12 @@ def test_headline_of_one_sample_of_an_interrupted_run(tmp_path: Path) -> None:
     assert told.endswith("The run was interrupted after 1 of 20 rounds.")
 
 
+def test_headline_of_a_run_that_stopped_by_itself_tells_why(tmp_path: Path) -> None:
+    store, _ = write_run(tmp_path / "run", stopped="the budget is spent", rounds=3, rounds_asked_for=20)
+    told = headline(read_facts(store, None, None))
+    assert told.endswith("The run was stopped after 3 of 20 rounds: the budget is spent.")
+
+
 def test_headline_of_a_run_that_never_came_to_its_end(tmp_path: Path) -> None:
     config = {"data_args": {"dataset": "npz"}, "train_args": {"federated_optimizer": "mrtf:FedAvg"}}
     store, _ = write_run(tmp_path / "run", ended=False, metrics=[line(0)], config=config)
@@ -79,12 +85,6 @@ def test_summary_rows_say_yes_no_and_not_known(facts: Facts, tmp_path: Path) -> 
     assert rows["time spent computing"] == "9.0 s"
     assert "preset of settings" not in rows
     assert "confusion" not in dict(summary_rows(facts))
-
-
-def test_clients_left_out_are_told_of() -> None:
-    assert left_out([line(0)]) is None
-    told = left_out([line(0), line(1, left_out=[3, 4]), line(4, left_out=[3])])
-    assert told == "3 updates of clients were left out for numbers that were not finite (round 2, 5)."
 
 
 def test_recall_is_unknown_for_a_class_without_samples(tmp_path: Path) -> None:

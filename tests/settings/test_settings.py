@@ -12,6 +12,8 @@ from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import MrTFSettings, RunSettings, section_keys
 from mrtf_fedml.settings.mrtf import PRESETS
+from mrtf_fedml.settings.sections import in_their_homes
+from mrtf_fedml.settings.yaml_file import with_changes
 
 DESIGN = """
   preset: paper
@@ -114,3 +116,27 @@ def test_resolved_settings_read_back_as_themselves() -> None:
 def test_every_key_has_one_section() -> None:
     keys = [key for names in section_keys().values() for key in names]
     assert len(keys) == len(set(keys))
+
+
+def test_a_key_is_heard_wherever_it_stands_and_has_one_home() -> None:
+    tidy = in_their_homes({"train_args": {"run_dir": "out", "epochs": 2}, "comm_args": {"own_data_file": "x.npz"}})
+    assert tidy["common_args"] == {"run_dir": "out"}
+    assert tidy["data_args"] == {"own_data_file": "x.npz"}
+    assert RunSettings.from_config(tidy).common.run_dir == "out"
+    with pytest.raises(UserError, match=r"run_dir is 'a' in common_args and 'b' in train_args; keep the first"):
+        in_their_homes({"common_args": {"run_dir": "a"}, "train_args": {"run_dir": "b"}})
+
+
+def test_what_is_called_alike_in_fedmls_own_sections_is_not_ours() -> None:
+    settings = RunSettings.from_config({"defense_args": {"enable_defense": True, "sigma": 0.5}})
+    assert settings.privacy.sigma == 0.0
+    assert not settings.privacy.active
+
+
+def test_another_preset_takes_the_place_of_a_resolved_one() -> None:
+    tuned = algorithm_of(RunSettings.from_config({"mrtf_args": {"preset": "tuned", "refine_steps": 9}}))
+    resolved = {**tuned.settings.to_config(), **tuned.sections()}
+    again = algorithm_of(RunSettings.from_config(with_changes(resolved, ["preset=paper"]))).own
+    assert again == MrTFSettings(refine_steps=9)
+    written = with_changes({"mrtf_args": {"feedback": "never"}}, ["preset=tuned"])
+    assert written == {"mrtf_args": {"feedback": "never", "preset": "tuned"}}, "what a user wrote himself stays"

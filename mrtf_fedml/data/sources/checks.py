@@ -5,12 +5,14 @@ Each failure is a `UserError` that names the origin and the array, and says what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import UserError
+from ..names import printable, shown
 from .source import (
     Array,
     Labels,
@@ -35,34 +37,47 @@ def checked_source(
     users: Users | None = None,
     tokens: bool = False,
     augments: bool = False,
+    unknown: bool = False,
 ) -> Source:
     """The arrays as a `Source`, or a `UserError` that names `origin` and the array at fault.
 
     The number of classes is that of `class_names` where they are given, else the largest of `y_train` plus
-    one. It never depends on `y_test`.
+    one. It never depends on `y_test`. Names, ids and classes are made printable: they are written into files,
+    which must not fail when the training is done. With `unknown` the classes of `y_test` may be -1, which no
+    examiner marks.
     """
     for key, array in (("x_train", x_train), ("x_test", x_test)):
-        _check_inputs(origin, key, array)
+        check_inputs(origin, key, array)
     _check_fit(origin, x_train, x_test)
     train_labels = _labels(origin, "y_train", y_train, len(x_train))
     names = _class_names(origin, class_names, int(train_labels.max()) + 1)
     test_labels = None
     if y_test is not None:
-        test_labels = _labels(origin, "y_test", y_test, len(x_test), ", or leave y_test out")
+        test_labels = _labels(origin, "y_test", y_test, len(x_test), ", or leave y_test out", -1 if unknown else 0)
         if test_labels.max() >= len(names):
             raise UserError(
                 f"{origin}: y_test holds class {test_labels.max()}, but y_train knows only 0 to "
                 f"{len(names) - 1}; correct it or leave y_test out"
             )
-    sample_ids = _texts(origin, "ids", range(len(x_test)) if ids is None else ids)
-    if len(sample_ids) != len(x_test):
-        raise UserError(
-            f"{origin}: ids has {len(sample_ids)} entries but x_test has {len(x_test)}; give one id a sample"
-        )
-    return Source(name, x_train, train_labels, x_test, test_labels, names, sample_ids, users, tokens, augments)
+        if test_labels.max() < 0:
+            test_labels = None
+    _check_users(origin, users, len(x_train), len(x_test))
+    return Source(
+        printable(name),
+        x_train,
+        train_labels,
+        x_test,
+        test_labels,
+        names,
+        _ids(origin, ids, len(x_test)),
+        users,
+        tokens,
+        augments,
+    )
 
 
-def _check_inputs(origin: str, key: str, array: Array) -> None:
+def check_inputs(origin: str, key: str, array: Array) -> None:
+    """A `UserError` where the array is no row of samples: not numbers, no sample, no features, or not finite."""
     if array.dtype.kind not in "uifb":
         raise UserError(f"{origin}: {key} holds {array.dtype} instead of numbers; give uint8 images or float features")
     if array.size == 0:
@@ -95,8 +110,8 @@ def _check_fit(origin: str, x_train: Array, x_test: Array) -> None:
         )
 
 
-def _labels(origin: str, key: str, array: Array, samples: int, otherwise: str = "") -> Labels:
-    """The classes as int64 [samples]; `otherwise` is a second remedy where there is one."""
+def _labels(origin: str, key: str, array: Array, samples: int, otherwise: str = "", least: int = 0) -> Labels:
+    """The classes as int64 [samples], none below `least`; `otherwise` is a second remedy where there is one."""
     remedy = f"number the classes 0, 1, 2, ...{otherwise}"
     if array.size == 0:
         raise UserError(f"{origin}: {key} is empty; give the class of each sample{otherwise}")
@@ -118,14 +133,28 @@ def _labels(origin: str, key: str, array: Array, samples: int, otherwise: str = 
         whole = array.dtype.kind != "f" or bool((np.mod(array.astype(np.float64), 1.0) == 0).all())
     if not whole:
         raise UserError(f"{origin}: {key} holds values that are not whole numbers; {remedy}")
-    if array.min() < 0:
+    if array.min() < least:
         raise UserError(f"{origin}: {key} holds the negative class {int(array.min())}; {remedy}")
     if array.max() >= CLASS_LIMIT:
         raise UserError(f"{origin}: {key} holds the class {int(array.max())}, too large for a class number; {remedy}")
     return array.astype(np.int64)
 
 
+def _check_users(origin: str, users: Users | None, clients: int, server: int) -> None:
+    if users is None:
+        return
+    for key, own, samples, least in (("train", users.train, clients, 0), ("test", users.test, server, -1)):
+        whole = isinstance(own, np.ndarray) and own.dtype.kind in "iu" and own.shape == (samples,)
+        if not whole or not least <= own.min() <= own.max() < len(users.names):
+            raise UserError(
+                f"{origin}: users.{key} must hold {samples} whole numbers, one a sample, from {least} to "
+                f"{len(users.names) - 1}: the places in users.names"
+            )
+
+
 def _class_names(origin: str, given: Sequence[Any] | Array | None, least: int) -> list[str]:
+    if given is not None and np.ndim(given) == 1 and len(given) > CLASS_LIMIT:
+        raise UserError(f"{origin}: class_names has {len(given)} names, too many for classes; give one name a class")
     names = _texts(origin, "class_names", range(max(least, 1)) if given is None else given)
     if len(names) < least:
         raise UserError(
@@ -133,16 +162,39 @@ def _class_names(origin: str, given: Sequence[Any] | Array | None, least: int) -
         )
     if len(names) < 2:
         raise UserError(f"{origin}: y_train holds the single class 0; a classifier needs at least two")
-    if len(set(names)) != len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise UserError(f"{origin}: class_names has {twice!r} twice; give each class a name of its own")
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise UserError(f"{origin}: class_names has {shown(twice[0])} twice; give each class a name of its own")
     return names
 
 
+def _ids(origin: str, given: Sequence[Any] | Array | None, samples: int) -> list[str]:
+    if given is None:
+        return [str(number) for number in range(samples)]
+    # Before they become texts: there may be any number of them.
+    if (not isinstance(given, np.ndarray) or given.ndim == 1) and len(given) != samples:
+        raise UserError(f"{origin}: ids has {len(given)} entries but x_test has {samples}; give one id a sample")
+    return _texts(origin, "ids", given)
+
+
 def _texts(origin: str, key: str, given: Sequence[Any] | Array) -> list[str]:
-    array = np.asarray(given)
-    if array.ndim != 1 or array.dtype.kind not in "USiu":
-        raise UserError(f"{origin}: {key} must be a plain row of texts, not {array.dtype} of shape {array.shape}")
-    if array.dtype.kind == "S":
-        return [text.decode("utf-8", errors="replace") for text in array.tolist()]
-    return [str(text) for text in array.tolist()]
+    if isinstance(given, np.ndarray):
+        if given.ndim != 1 or given.dtype.kind not in "USiu":
+            raise UserError(f"{origin}: {key} must be a plain row of texts, not {given.dtype} of shape {given.shape}")
+        return texts_of(given)
+    wrong = [type(thing).__name__ for thing in given if not isinstance(thing, str | bytes | int | np.integer)]
+    if wrong:
+        raise UserError(f"{origin}: {key} must be a plain row of texts, but holds a {wrong[0]}")
+    return texts_of(given)
+
+
+def texts_of(given: Iterable[Any]) -> list[str]:
+    """Texts, bytes or whole numbers as printable texts.
+
+    An array of texts is never made of a list: each would take the room of the longest.
+    """
+    things = given.tolist() if isinstance(given, np.ndarray) else given
+    return [
+        printable(thing.decode("utf-8", "surrogateescape") if isinstance(thing, bytes) else str(thing))
+        for thing in things
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
 from collections.abc import Callable, Iterator
@@ -13,9 +14,10 @@ import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
+from .arrays_by_name import row_of_numbers
 from .checks import checked_source
+from .memory import Memory, memory_of
 from .reading import (
-    UNREADABLE,
     cache_dir,
     damaged,
     find,
@@ -100,7 +102,7 @@ def _files(settings: DataSettings, name: str, edition: _Edition) -> tuple[Path, 
     marker = find(settings, [str(Path(parent, edition.folder)) for parent in parents] + list(parents), [edition.test])
     if marker is not None:
         here = [path for path in marker.parent.iterdir() if path.is_file()]
-        return marker.parent, [(path, lambda path=path: read_bytes(path)) for path in here]  # type: ignore[misc]
+        return marker.parent, [(path, lambda path=path: read_bytes(path, memory_of(settings))) for path in here]  # type: ignore[misc]
     if find(settings, parents, [edition.archive]) is None and not settings.download:
         places = f"{str(cache_dir(settings) / edition.folder)!r}, or {edition.archive} beside it"
         raise UserError(
@@ -108,18 +110,27 @@ def _files(settings: DataSettings, name: str, edition: _Edition) -> tuple[Path, 
             "data_args.data_cache_dir to the folder that has it, or set data_args.download: true"
         )
     (archive,) = require(settings, parents, [[edition.archive]])
-    contents = {Path(member).name: content for member, content in _members(archive)}
+    contents = {Path(member).name: content for member, content in _members(archive, memory_of(settings))}
     return archive, [(archive / file, lambda file=file: contents[file]) for file in contents]  # type: ignore[misc]
 
 
-def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
+def _members(archive: Path, memory: Memory) -> Iterator[tuple[str, bytes]]:
+    # Unpacked first and as a whole: inside of it nothing can promise more than is there.
+    content = read_bytes(archive, memory)
+    size = 0
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for member in tar:
+                # A sparse file is long without having the bytes.
+                size += member.size
+                memory.check(size, f"data file {str(archive)!r}, unpacked,")
                 file = tar.extractfile(member) if member.isreg() else None
                 if file is not None:
                     yield member.name, file.read()
-    except (*UNREADABLE, tarfile.TarError) as error:
+    except UserError:
+        raise
+    # Its headers are texts and numbers, in which anything may be wrong.
+    except Exception as error:
         raise damaged(archive, error) from error
 
 
@@ -131,11 +142,16 @@ def _batch(path: Path, content: Any, edition: _Edition) -> tuple[Array, Array]:
         raise UserError(
             f"data file {str(path)!r} has no entry {edition.labels!r} and so no classes; fetch {edition.archive} again"
         )
-    images = np.asarray(content["data"])
-    if images.dtype != np.uint8 or images.size != len(images) * np.prod(PIXELS):
+    images = content["data"]
+    if not isinstance(images, np.ndarray):
+        raise damaged(path, f"its images are a {type(images).__name__} and no array")
+    if images.dtype != np.uint8 or images.ndim == 0 or images.size != len(images) * np.prod(PIXELS):
         raise damaged(path, f"its images are {images.dtype} of shape {images.shape} and not uint8 of N, 3072")
-    labels = np.asarray(content[edition.labels])
-    if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
+    given = content[edition.labels]
+    labels = given if isinstance(given, np.ndarray) else row_of_numbers(given)
+    if labels is None or labels.dtype.kind not in "iu":
+        raise damaged(path, f"its entry {edition.labels!r} is no row of whole numbers")
+    if labels.shape != (len(images),):
         raise damaged(path, f"it has {len(images)} images but labels of shape {labels.shape}")
     return images.reshape(-1, *PIXELS), labels
 
@@ -144,4 +160,6 @@ def _class_names(path: Path, content: Any, edition: _Edition) -> list[str]:
     names = content.get(edition.names) if isinstance(content, dict) else None
     if not isinstance(names, list | tuple) or len(names) != edition.classes:
         raise damaged(path, f"it does not name {edition.classes} classes under {edition.names!r}")
+    if not all(isinstance(name, str | bytes) for name in names):
+        raise damaged(path, f"its entry {edition.names!r} holds something else than texts")
     return [name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...settings import DataSettings
+from ..names import shown
 from .leaf import load_leaf
 from .source import Array, Labels, Source
 
@@ -28,7 +29,8 @@ def _convert(x: list[Any], y: list[Any]) -> tuple[Array, Labels]:
         raise ValueError(f"a sample has {values.shape[1]} values and not 784")
     if not ((values >= 0) & (values <= 1)).all():
         raise ValueError("a sample has values outside 0 to 1")
-    labels = np.asarray(y, dtype=np.int64).reshape(-1)
-    if not ((labels >= 0) & (labels < len(CLASS_NAMES))).all():
-        raise ValueError(f"its labels go from {labels.min()} to {labels.max()}, but there are 62 classes")
-    return np.rint(values * 255).astype(np.uint8).reshape(-1, SIDE, SIDE), labels
+    # One by one: NumPy would cut off fractions, read texts, and take a row of classes for several samples'.
+    wrong = [label for label in y if not isinstance(label, int | float) or label not in range(len(CLASS_NAMES))]
+    if wrong:
+        raise ValueError(f"a label is {shown(wrong[0])}, but there are 62 classes, from 0 to 61")
+    return np.rint(values * 255).astype(np.uint8).reshape(-1, SIDE, SIDE), np.array(y, dtype=np.int64)

@@ -6,6 +6,7 @@ axes' sizes as big-endian 32-bit numbers, and then the numbers.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from ...errors import UserError
 from ...settings import DataSettings
 from .checks import checked_source
+from .memory import Memory, memory_of
 from .reading import (
     damaged,
     find,
@@ -47,14 +49,14 @@ def load_fashion_mnist(settings: DataSettings) -> Source:
 def mnist_labels(settings: DataSettings, part: str) -> Array | None:
     """The classes of MNIST's `train` or `t10k` alone, where the files are there."""
     path = find(settings, MNIST_FOLDERS, _names(f"{part}-labels", 1))
-    return None if path is None else read_idx(path, axes=1)
+    return None if path is None else read_idx(path, 1, memory_of(settings))
 
 
 def _load(settings: DataSettings, folders: Sequence[str], class_names: Sequence[str]) -> Source:
     wanted = [_names(f"{part}-{what}", axes) for part in ("train", "t10k") for what, axes in _CONTENTS]
     paths = require(settings, folders, wanted)
     x_train, y_train, x_test, y_test = (
-        read_idx(path, axes) for path, (_, axes) in zip(paths, _CONTENTS * 2, strict=True)
+        read_idx(path, axes, memory_of(settings)) for path, (_, axes) in zip(paths, _CONTENTS * 2, strict=True)
     )
     return checked_source(
         settings.dataset,
@@ -75,9 +77,9 @@ def _names(stem: str, axes: int) -> list[str]:
     return [f"{stem}{dot}idx{axes}-ubyte{suffix}" for suffix in ("", ".gz") for dot in ("-", ".")]
 
 
-def read_idx(path: Path, axes: int) -> Array:
+def read_idx(path: Path, axes: int, memory: Memory) -> Array:
     """The uint8 array of an idx file, which must have so many axes."""
-    content = read_bytes(path)
+    content = read_bytes(path, memory)
     if len(content) < 4 or content[:2] != b"\0\0":
         raise UserError(f"data file {str(path)!r} is no idx file; fetch it again")
     kind, found = content[2], content[3]
@@ -90,7 +92,7 @@ def read_idx(path: Path, axes: int) -> Array:
     if len(content) < start:
         raise damaged(path, "it ends inside its header")
     shape = struct.unpack(f">{axes}I", content[4:start])
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     if len(content) - start != size:
         raise damaged(path, f"its header promises {size} bytes but it has {len(content) - start}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

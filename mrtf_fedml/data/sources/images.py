@@ -11,10 +11,12 @@ from ...errors import UserError
 from ...settings import DataSettings
 from ..listing import listed
 from .checks import checked_source
+from .memory import Memory, memory_of
 from .pictures import (
     SUFFIXES,
     Format,
     Pixels,
+    by_content,
     common_format,
     image_files,
     read_images,
@@ -40,12 +42,13 @@ def load_images(settings: DataSettings) -> Source:
     files = [path for paths in by_class for path in paths]
     if not files:
         raise UserError(f"folder {str(clients)!r} has no image in its subfolders ({listed(SUFFIXES)} are known)")
-    form = common_format(files, settings.image_size)
-    x_test, y_test, ids = read_server_folder(server, form, class_names)
+    memory = memory_of(settings)
+    form = common_format(files, settings.image_size, memory)
+    x_test, y_test, ids = read_server_folder(server, form, class_names, memory)
     return checked_source(
         clients.name,
         f"folder {str(clients)!r}",
-        x_train=read_images(files, form),
+        x_train=read_images(files, form, memory),
         y_train=np.repeat(np.arange(len(class_names)), [len(paths) for paths in by_class]),
         x_test=x_test,
         y_test=y_test,
@@ -54,20 +57,26 @@ def load_images(settings: DataSettings) -> Source:
     )
 
 
-def read_server_folder(folder: Path, form: Format, class_names: list[str]) -> tuple[Pixels, Labels | None, list[str]]:
+def read_server_folder(
+    folder: Path, form: Format, class_names: list[str], memory: Memory
+) -> tuple[Pixels, Labels | None, list[str]]:
     """The server's images [M, ...], their classes where subfolders of the classes' names give them, and their ids.
 
-    An id is the file's name, with its folder where it lies in one.
+    An id is the file's name, with its folder where it lies in one. Images without subfolders come in the order of
+    their names. Subfolders may be classes, so images in them come in an order that no folder has a part in.
     """
     files = image_files(folder)
     if not files:
         raise UserError(f"folder {str(folder)!r} has no image for the server ({listed(SUFFIXES)} are known)")
+    if any(path.parent != folder for path in files):
+        files = by_content(files, memory)
     parents = [path.relative_to(folder).parts[0] for path in files]
     labels = None
     if set(parents) <= set(class_names):
-        labels = np.array([class_names.index(name) for name in parents], dtype=np.int64)
-        logger.info("%s: its subfolders are the classes, which mark the answer and do no more", folder)
-    return read_images(files, form), labels, [path.relative_to(folder).as_posix() for path in files]
+        number = {name: position for position, name in enumerate(class_names)}
+        labels = np.array([number[name] for name in parents], dtype=np.int64)
+        logger.info("%r: its subfolders are the classes, which mark the answer and do no more", str(folder))
+    return read_images(files, form, memory), labels, [path.relative_to(folder).as_posix() for path in files]
 
 
 def folder_of(settings: DataSettings, key: str) -> Path:

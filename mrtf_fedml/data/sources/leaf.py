@@ -6,6 +6,7 @@ A file holds `users`, `num_samples` and `user_data`, a mapping from each user to
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,15 @@ import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
+from ..names import printable, shown
 from .checks import checked_source
-from .reading import UNREADABLE, cache_dir, damaged
+from .memory import Memory, memory_of
+from .reading import (
+    cache_dir,
+    damaged,
+    first_line,
+    read_bytes,
+)
 from .source import (
     Array,
     Labels,
@@ -24,7 +32,8 @@ from .source import (
     Users,
 )
 
-#: From a user's x and y, as JSON has them, to arrays. Raises ValueError where they do not fit.
+#: From a user's x and y, as JSON has them, to arrays of the same length, with the class -1 where it is none of
+#: the dataset's. Raises ValueError where they do not fit.
 Convert = Callable[[list[Any], list[Any]], tuple[Array, Labels]]
 
 
@@ -42,13 +51,17 @@ def load_leaf(
 ) -> Source:
     """A LEAF dataset: the samples of train/ for the clients, those of test/ for the server.
 
-    A user's samples stay together; ids are `user:number`.
+    A user's samples stay together; ids are `user:number`. Samples of train/ without a known class are left out;
+    those of test/ are labelled like the rest and not marked.
     """
     where, files = _files(settings, folders)
-    train, test = (_read(part, convert) for part in files)
+    memory = memory_of(settings)
+    train, test = (_read(part, convert, memory) for part in files)
+    train = _known(train, str(where))
     names = sorted({*train.users, *test.users})
     numbers = {name: number for number, name in enumerate(names)}
-    users = Users(names, *(np.array([numbers[user] for user in part.users], np.int64) for part in (train, test)))
+    owners = (np.array([numbers[user] for user in part.users], np.int64) for part in (train, test))
+    users = Users([printable(name) for name in names], *owners)
     return checked_source(
         settings.dataset,
         f"dataset {settings.dataset} in {str(where)!r}",
@@ -60,6 +73,7 @@ def load_leaf(
         ids=[f"{user}:{number}" for user, number in zip(test.users, test.numbers, strict=True)],
         users=users,
         tokens=tokens,
+        unknown=True,
     )
 
 
@@ -80,32 +94,51 @@ def _files(settings: DataSettings, folders: Sequence[str]) -> tuple[Path, tuple[
     )
 
 
-def _read(files: Sequence[Path], convert: Convert) -> _Part:
+def _read(files: Sequence[Path], convert: Convert, memory: Memory) -> _Part:
     xs: list[Array] = []
     ys: list[Labels] = []
     users: list[str] = []
     numbers: list[int] = []
+    counts: Counter[str] = Counter()
     # File by file and user by user: as Python's objects the samples take ten times the room of the arrays.
     for path in files:
-        for user, x, y in _users(path):
+        for user, x, y in _users(path, memory):
             try:
                 x_user, y_user = convert(x, y)
-            except (ValueError, TypeError) as error:
-                raise UserError(f"data file {str(path)!r}, user {user!r}: {error}; fetch the file again") from error
+                if xs and x_user.shape[1:] != xs[0].shape[1:]:
+                    raise ValueError(f"a sample has shape {x_user.shape[1:]} where others have {xs[0].shape[1:]}")
+            except (ValueError, TypeError, OverflowError) as error:
+                raise UserError(
+                    f"data file {str(path)!r}, user {shown(user)}: {first_line(error)}; fetch the file again"
+                ) from error
             xs.append(x_user)
             ys.append(y_user)
             users += [user] * len(y_user)
-            numbers += range(len(y_user))
+            # A user's samples may lie in several files.
+            numbers += range(counts[user], counts[user] + len(y_user))
+            counts[user] += len(y_user)
     if not users:
         raise UserError(f"the files in {str(files[0].parent)!r} hold no sample; fetch them again")
     return _Part(np.concatenate(xs), np.concatenate(ys), users, numbers)
 
 
-def _users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+def _known(part: _Part, where: str) -> _Part:
+    """The samples whose class is known. Only the clients': which samples a server has must not depend on labels."""
+    rows = np.flatnonzero(part.y >= 0)
+    if len(rows) == 0:
+        raise UserError(f"the files in {where!r} hold no training sample of a known class; fetch them again")
+    users, numbers = [part.users[row] for row in rows], [part.numbers[row] for row in rows]
+    return _Part(part.x[rows], part.y[rows], users, numbers)
+
+
+def _users(path: Path, memory: Memory) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Each user of a file who has samples, with x and y."""
+    if not path.is_file():
+        raise damaged(path, "it is no file")
+    text = read_bytes(path, memory)
     try:
-        content = json.loads(path.read_bytes())
-    except (*UNREADABLE, RecursionError) as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise damaged(path, error) from error
     data = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(data, dict) or not isinstance(content.get("users", []), list):
@@ -115,12 +148,12 @@ def _users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         samples = data.get(user)
         if not isinstance(samples, dict) or not all(isinstance(samples.get(key), list) for key in ("x", "y")):
             raise UserError(
-                f"data file {str(path)!r}: user {user!r} has no lists 'x' and 'y' in user_data; fetch the file again"
+                f"data file {str(path)!r}: user {shown(user)} has no lists 'x' and 'y' in user_data; fetch it again"
             )
         x, y = samples["x"], samples["y"]
         if len(x) != len(y):
             raise UserError(
-                f"data file {str(path)!r}: user {user!r} has {len(x)} samples but {len(y)} labels; fetch it again"
+                f"data file {str(path)!r}: user {shown(user)} has {len(x)} samples but {len(y)} labels; fetch it again"
             )
         if x:
             yield user, x, y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
-from .checks import checked_source
-from .reading import UNREADABLE, first_line
+from .checks import checked_source, texts_of
+from .memory import Memory, memory_of
+from .npz_arrays import read_npz
 from .shakespeare import letter_names
 from .source import Array, Source, Users
 
@@ -34,58 +36,28 @@ def load_npz(settings: DataSettings) -> Source:
     if settings.data_file is None:
         raise UserError("data_args.dataset is npz but data_args.data_file is not given; name the .npz file there")
     path = Path(settings.data_file).expanduser()
-    arrays: dict[str, Any] = _read(path)
     origin = f"data file {str(path)!r}"
+    arrays: dict[str, Any] = _read(path, origin, memory_of(settings))
     more = {key: arrays.pop(key) for key in MORE if key in arrays}
     if "alphabet" in more:
-        letters = _letters(more["alphabet"])
+        letters = _letters(origin, more["alphabet"])
         _check_indices(origin, arrays, len(letters))
         arrays.setdefault("class_names", letter_names(letters))
-    users, tokens = _users(origin, arrays, more), "alphabet" in more
-    source = checked_source(path.stem, origin, **arrays, users=users, tokens=tokens)
+    source = checked_source(path.stem, origin, **arrays, tokens="alphabet" in more)
+    source = replace(source, users=_users(origin, arrays, more))
     if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2 and not source.tokens:
         logger.warning(
-            "%s: x_train holds rows of uint8, taken as plain numbers and not scaled; give images as N,H,W",
-            path,
+            "%r: x_train holds rows of uint8, taken as plain numbers and not scaled; give images as N,H,W",
+            str(path),
         )
     return source
 
 
-def _read(path: Path) -> dict[str, Array]:
+def _read(path: Path, origin: str, memory: Memory) -> dict[str, Array]:
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise UserError(f"data file {str(path)!r} {what}; correct data_args.data_file")
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except UNREADABLE as error:
-        raise UserError(
-            f"data file {str(path)!r} cannot be read as an .npz file ({first_line(error)}); "
-            "write it again with numpy.savez"
-        ) from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise UserError(
-            f"data file {str(path)!r} holds a single array; write one .npz file with numpy.savez(file, "
-            "x_train=..., y_train=..., x_test=...)"
-        )
-    with archive:
-        held = list(archive.files)
-        for key in REQUIRED:
-            if key not in held:
-                raise UserError(
-                    f"data file {str(path)!r} has no array {key!r} (it holds {', '.join(held) or 'none'}); "
-                    f"add it with numpy.savez(file, {key}=..., ...)"
-                )
-        return {key: _array(path, archive, key) for key in (*REQUIRED, *OPTIONAL, *MORE) if key in held}
-
-
-def _array(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> Array:
-    try:
-        return np.asarray(archive[key])
-    except UNREADABLE as error:
-        raise UserError(
-            f"data file {str(path)!r}: array {key!r} cannot be read ({first_line(error)}); "
-            "write plain numbers and texts, again with numpy.savez"
-        ) from error
+        raise UserError(f"{origin} {what}; correct data_args.data_file")
+    return read_npz(path, origin, memory, REQUIRED, (*OPTIONAL, *MORE))
 
 
 def _users(origin: str, arrays: dict[str, Array], more: dict[str, Array]) -> Users | None:
@@ -101,12 +73,16 @@ def _users(origin: str, arrays: dict[str, Array], more: dict[str, Array]) -> Use
     if "u_test" in more:
         names, both = np.unique(np.concatenate(owners), return_inverse=True)
         train, numbers = np.split(both.reshape(-1), [len(owners[0])])
-    return Users([str(name) for name in names.tolist()], train.astype(np.int64), numbers.astype(np.int64))
+    return Users(texts_of(names), train.astype(np.int64), numbers.astype(np.int64))
 
 
-def _letters(alphabet: Array) -> list[str]:
+def _letters(origin: str, alphabet: Array) -> list[str]:
     """One text with all letters in it, or a row of texts."""
-    return list(str(alphabet)) if alphabet.ndim == 0 else [str(letter) for letter in alphabet.tolist()]
+    if alphabet.ndim > 1 or alphabet.dtype.kind not in ("U" if alphabet.ndim == 0 else "USiu"):
+        raise UserError(
+            f"{origin}: alphabet must be one text or a row of texts, not {alphabet.dtype} of shape {alphabet.shape}"
+        )
+    return list(str(alphabet)) if alphabet.ndim == 0 else texts_of(alphabet)
 
 
 def _check_indices(origin: str, arrays: dict[str, Array], letters: int) -> None:

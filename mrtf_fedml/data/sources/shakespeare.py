@@ -33,7 +33,8 @@ def letter_names(letters: Iterable[str]) -> list[str]:
 def load_shakespeare(settings: DataSettings) -> Source:
     """Windows of 80 characters and the character that follows, as indices; a client is a role of a play.
 
-    A character outside LEAF's alphabet is read as a space; a window that such a one follows is left out.
+    A character outside LEAF's alphabet is read as a space. A window that such a one follows has no class: the
+    clients' are left out, and the server's not marked.
     """
     foreign: list[int] = []
     source = load_leaf(settings, FOLDERS, lambda x, y: _convert(x, y, foreign), letter_names(ALL_LETTERS), tokens=True)
@@ -52,9 +53,9 @@ def _convert(x: list[Any], y: list[Any], foreign: list[int]) -> tuple[Array, Lab
     if any(len(letter) != 1 for letter in y):
         raise ValueError("a label is not a single character")
     windows, labels = indices("".join(x)).reshape(len(x), -1), indices("".join(y))
-    known = labels != _UNKNOWN
-    foreign.append(int((windows == _UNKNOWN).sum() + (~known).sum()))
-    return np.where(windows == _UNKNOWN, np.uint8(_SPACE), windows)[known], labels[known].astype(np.int64)
+    foreign.append(int((windows == _UNKNOWN).sum() + (labels == _UNKNOWN).sum()))
+    classes = np.where(labels == _UNKNOWN, -1, labels.astype(np.int64))
+    return np.where(windows == _UNKNOWN, np.uint8(_SPACE), windows), classes
 
 
 def indices(text: str) -> npt.NDArray[np.uint8]:
@@ -63,5 +64,5 @@ def indices(text: str) -> npt.NDArray[np.uint8]:
     >>> indices("\n b").tolist()
     [0, 1, 54]
     """
-    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     return np.where(codes < 256, _INDEX[np.minimum(codes, 255)], np.uint8(_UNKNOWN))

@@ -36,7 +36,8 @@ class Source:
     y_train: Labels = field(repr=False)
     #: The server's samples [M, ...], of the shape and kind of `x_train`.
     x_test: Array = field(repr=False)
-    #: Their true classes [M] where they are known. Nothing but an `Examiner` may be given them.
+    #: Their true classes [M] where they are known, -1 for a sample whose class is not. Nothing but an `Examiner` may
+    #: be given them.
     y_test: Labels | None = field(repr=False)
     #: One name a class; their number is C.
     class_names: list[str]

@@ -57,7 +57,7 @@ class RankCrew:
         return batch_part(batch, self.rank, self.ranks)
 
     def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
-        """Sum the gradients, in place, and the losses over all ranks, in one message a step."""
+        """Sum the gradients, in place, and the losses over all ranks, in one message per step."""
         parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
         for parameter in parameters:
             if parameter.grad is None:

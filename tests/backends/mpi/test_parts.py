@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import OrderedDict
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
 from mrtf_fedml.errors import UserError
@@ -21,9 +19,6 @@ from mrtf_fedml.fedml_bridge.mpi.transport import (
     pack,
     unpack,
 )
-from mrtf_fedml.process.gpus import chosen_gpu
-from mrtf_fedml.process.start import Place, check_start
-from mrtf_fedml.process.threads import set_threads
 from mrtf_fedml.refinery.distill import distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
 
@@ -72,62 +67,6 @@ def test_every_client_is_handed_out_once_heaviest_first() -> None:
     assert sorted(client for client in order if client is not None) == list(range(40))
     loads = [load[client] for client in order if client is not None]
     assert loads == sorted(loads, reverse=True)
-
-
-def gpus(tmp_path: Path, mapping: object, ranks: int, visible: int, key: str = "mine") -> list[int | None]:
-    file = tmp_path / "gpus.yaml"
-    file.write_text(yaml.safe_dump({"mine": mapping}))
-    return [chosen_gpu(str(file), key, Place(rank, ranks, rank, ranks), visible) for rank in range(ranks)]
-
-
-def test_fedmls_mapping_says_which_gpu_serves_which_rank(tmp_path: Path) -> None:
-    assert gpus(tmp_path, {"one": [2, 1], "two": [0, 2]}, ranks=5, visible=2) == [0, 0, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("mapping", "ranks", "visible", "key", "complaint"),
-    [
-        ({"one": [1, 1, 1]}, 3, 2, "mine", "uses 3 GPUs of 'one', which has 2"),
-        ({"one": [3]}, 3, 0, "mine", "uses 1 GPUs of 'one', which has 0"),
-        ({"one": [1, 1]}, 3, 2, "mine", "places 2 ranks, but mpirun started 3"),
-        ({"one": [2, 2]}, 3, 2, "mine", "places 4 ranks, but mpirun started 3"),
-        ({"one": [3]}, 3, 1, "yours", "has no mapping 'yours'"),
-        ({"one": 3}, 3, 1, "mine", "must give each host a list"),
-        ({"one": [-1, 4]}, 3, 2, "mine", "must give each host a list"),
-    ],
-)
-def test_a_mapping_that_cannot_be_is_refused_by_every_rank(
-    tmp_path: Path, mapping: object, ranks: int, visible: int, key: str, complaint: str
-) -> None:
-    file = tmp_path / "gpus.yaml"
-    file.write_text(yaml.safe_dump({"mine": mapping}))
-    for rank in range(ranks):
-        with pytest.raises(UserError, match=complaint):
-            chosen_gpu(str(file), key, Place(rank, ranks, rank, ranks), visible)
-
-
-def test_without_a_mapping_ranks_are_spread_over_the_gpus_of_their_host() -> None:
-    assert [chosen_gpu(None, None, Place(4 + rank, 8, rank, 4), visible=3) for rank in range(4)] == [0, 1, 2, 0]
-    assert chosen_gpu(None, None, Place(1, 2, 1, 2), visible=0) is None
-
-
-def test_threads_asked_for_by_the_environment_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch.get_num_threads()
-    try:
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        assert set_threads(3, default=2) == torch.get_num_threads() == 1
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        assert set_threads(3, default=2) == torch.get_num_threads() == 3
-        assert set_threads(None, default=2) == torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_other_ways_of_running_are_not_our_business() -> None:
-    check_start("cross_silo", "MPI", "server", ranks=1)
-    check_start("simulation", "sp", "server", ranks=1)
-    with pytest.raises(UserError, match="refine_on"):
-        check_start("cross_silo", "GRPC", "ranks", ranks=1)
 
 
 def test_the_parts_of_a_batch_are_the_batch() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +113,76 @@ def test_what_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00age")
     with pytest.raises(UserError, match="is no csv file in UTF-8"):
         load(tmp_path, data_file=str(tmp_path / "binary.csv"))
+
+
+def test_classes_that_are_the_same_number_are_numbered_alike_by_every_process(tmp_path: Path) -> None:
+    load(tmp_path, "x,label\n" + "".join(f"0,{name}\n" for name in ("1", "01", "2", "001")), "x\n1\n", user_column=None)
+    code = (
+        "from mrtf_fedml.data import load_source; from mrtf_fedml.settings import DataSettings;"
+        f"s = load_source(DataSettings(dataset='csv', data_file={str(tmp_path / 'clients.csv')!r},"
+        f" server_file={str(tmp_path / 'server.csv')!r})); print(s.class_names, s.y_train.tolist())"
+    )
+    # Python draws the order of a set of texts anew for each process, from this seed where it is given.
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    ]
+    assert told == ["['001', '01', '1', '2'] [2, 1, 3, 0]\n"] * 2
+
+
+def test_classes_that_are_the_same_number_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        load(tmp_path, "x,label\n0,1\n0,01\n0,2\n", "x\n1\n", user_column=None)
+    assert "the classes 01, 1 are the same numbers, written differently" in caplog.text
+
+
+def test_classes_that_only_look_like_numbers_come_by_their_letters(tmp_path: Path) -> None:
+    labels = ["--5", "3", "-7", "7" * 5000]
+    source = load(tmp_path, "x,label\n" + "".join(f"0,{name}\n" for name in labels), "x\n1\n", user_column=None)
+    assert source.class_names == sorted(labels)
+    source = load(tmp_path, "x,label\n0,5\n0,-7\n0,-0\n0,0\n", "x\n1\n", user_column=None)
+    assert source.class_names == ["-7", "-0", "0", "5"]
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", ""])
+def test_row_numbers_that_pandas_wrote_are_told_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    clients, server = f"{name},x,label\n0,5,a\n1,6,b\n2,7,a\n", f"{name},x\n0,5\n1,6\n"
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        assert load(tmp_path, clients, server, user_column=None).x_train.shape == (3, 2)
+    assert f"the column {name!r} counts the rows and is taken as a feature; leave it out of both" in caplog.text
+    caplog.clear()
+    # As the message says, it can be the ids instead.
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        source = load(tmp_path, clients, server, user_column=None, id_column=name)
+    assert (source.x_train.shape, source.ids, caplog.text) == ((3, 1), ["0", "1"], "")
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        load(tmp_path, clients.replace("2,7", "9,7"), server, user_column=None)
+    assert caplog.text == ""
+
+
+def test_a_row_that_nobody_owns_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="row 2 has no 'clinic'; say whose it is"):
+        load(tmp_path, CLIENTS.replace("well,A", "well,"))
+
+
+def test_a_wide_table_takes_no_longer_by_the_square_of_its_columns(tmp_path: Path) -> None:
+    """With 40000 columns, looking each up in a list would take minutes."""
+    names = ",".join(f"gene {number}" for number in range(40_000))
+    values = ",".join(["1"] * 40_000)
+    source = load(tmp_path, f"{names},label\n{values},a\n{values},b\n", f"{names}\n{values}\n", user_column=None)
+    assert source.x_train.shape == (2, 40_000)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    load(tmp_path)
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match=r"pipe.csv' cannot be opened \(it is no file\); correct data_args.data_file"):
+        load(tmp_path, data_file=str(tmp_path / "pipe.csv"))

@@ -133,3 +133,32 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(UserError, match="is a file, not a folder"):
         load(tmp_path, data_file=str(tmp_path / "server/a.png"))
+
+
+@pytest.mark.parametrize("place", ["clients/cat", "server"])
+@pytest.mark.parametrize(("kind", "sentence"), [(np.float32, "fractions"), (np.int32, "whole numbers of 32 bits")])
+def test_pixels_without_a_scale_are_refused(tmp_path: Path, place: str, kind: Any, sentence: str) -> None:
+    write_folders(tmp_path, 8, 6)
+    path = tmp_path / place / "deep.tif"
+    Image.fromarray(np.linspace(0, 1, 48).reshape(8, 6).astype(np.float32).astype(kind)).save(path)
+    with pytest.raises(UserError, match=f"its pixels are {sentence} without a scale; save it with 8 or 16 bits"):
+        load(tmp_path)
+
+
+def test_sixteen_bits_keep_their_scale_in_every_format(tmp_path: Path) -> None:
+    write_folders(tmp_path, 8, 6)
+    deep = np.linspace(0, 65535, 48).reshape(8, 6).astype(np.uint16)
+    for suffix in ("png", "tif", "pgm"):
+        Image.fromarray(deep).save(tmp_path / "server" / f"deep.{suffix}")
+    source = load(tmp_path)
+    for suffix in ("png", "tif", "pgm"):
+        assert (source.x_test[source.ids.index(f"deep.{suffix}")] == deep >> 8).all()
+
+
+def test_a_file_is_only_what_its_suffix_may_be(tmp_path: Path) -> None:
+    """Pillow hands PostScript to another program, whatever the file's name is."""
+    write_folders(tmp_path, 8, 6)
+    Image.new("RGB", (6, 8)).save(tmp_path / "image.eps")
+    (tmp_path / "image.eps").rename(tmp_path / "server/photo.png")
+    with pytest.raises(UserError, match=r"photo.png' cannot be read \(cannot identify image file"):
+        load(tmp_path)

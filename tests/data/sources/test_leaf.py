@@ -115,7 +115,7 @@ def change(path: Path, **entries: Any) -> None:
         ({"user_data": {"a": {"x": [[0.5] * 783], "y": [1]}}}, "user 'a': a sample has 783 values and not 784"),
         ({"user_data": {"a": {"x": [[0.5] * 3, [1]], "y": [1, 2]}}}, "user 'a': "),
         ({"user_data": {"a": {"x": [[7] * 784], "y": [1]}}}, "values outside 0 to 1"),
-        ({"user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}, "labels go from 62 to 62, but there are 62 classes"),
+        ({"user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}, "a label is '62', but there are 62 classes"),
         ({"user_data": {"a": {"x": [["x"] * 784], "y": [1]}}}, "user 'a': "),
         ({"users": [], "user_data": {}}, "hold no sample"),
     ],

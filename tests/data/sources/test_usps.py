@@ -54,7 +54,7 @@ def test_hdf5(tmp_path: Path) -> None:
         ("1 0:0.5", "pixel 0 does not exist"),
         ("1 1:9", "does not hold rows of 256 grey values"),
         ("", "x_train is empty"),
-        ("0 1:0.5", "negative class -1"),
+        ("0 1:0.5", "line 1: the label is '0' and not 1 to 10"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, text: str, sentence: str) -> None:

@@ -1,7 +1,7 @@
 """MQTT_S3: small messages through an MQTT broker, weights through an S3 bucket; no party needs an open port.
 
 FedML's topics and its configuration, with a send that waits until the broker has acknowledged it, weights that are
-read instead of unpickled, one upload a round for all silos, and no presigned address of a model in a message.
+read instead of unpickled, one upload per round for all silos, and no presigned address of a model in a message.
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""What a change has made slower: two checkouts run the same scenes by turns, and their CPU seconds are compared.
+
+    python benchmarks/two_versions.py OLD_CHECKOUT NEW_CHECKOUT [--repetitions 5]
+
+Each run is a process of its own with one thread. What importing and starting cost is measured by a run of one round
+and taken off, so that a row speaks of rounds alone; starting has a row of its own. A ratio above 1 means that the new
+checkout is slower. Machines are noisy: the spread over the repetitions stands beside each ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+#: By name, the changes to the scene that all share, and how many rounds are measured.
+SCENES: dict[str, tuple[dict[str, object], int]] = {
+    "MrTF, MLP": ({"federated_optimizer": "MrTF", "model": "mlp", "client_num_in_total": 20}, 6),
+    "FedAvg, MLP": ({"federated_optimizer": "FedAvg", "model": "mlp", "client_num_in_total": 20}, 12),
+    "Scaffold, MLP": ({"federated_optimizer": "Scaffold", "model": "mlp", "client_num_in_total": 20}, 12),
+    "FedAvg, many small clients": (
+        {"federated_optimizer": "FedAvg", "model": "lr", "client_num_in_total": 100, "client_num_per_round": 50},
+        40,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--repetitions", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{'scene':<30}{'old, CPU s':>12}{'new, CPU s':>12}{'new / old':>12}   spread")
+    for name, (changes, rounds) in SCENES.items():
+        starts: list[float] = []
+        ratios, olds, news = [], [], []
+        for _ in range(options.repetitions):
+            seconds = {}
+            for checkout in (options.old, options.new):
+                start = cpu_seconds(checkout, changes, rounds=1)
+                seconds[checkout] = start, cpu_seconds(checkout, changes, rounds) - start
+            olds.append(seconds[options.old][1])
+            news.append(seconds[options.new][1])
+            ratios.append(news[-1] / olds[-1])
+            starts.append(seconds[options.new][0] / seconds[options.old][0])
+        print(row(name, olds, news, ratios), flush=True)
+        print(f"{'  start and one round':<54}{statistics.median(starts):>12.3f}   {spread(starts)}", flush=True)
+
+
+def row(name: str, olds: list[float], news: list[float], ratios: list[float]) -> str:
+    """A line of the table."""
+    old, new = statistics.median(olds), statistics.median(news)
+    return f"{name:<30}{old:>12.2f}{new:>12.2f}{statistics.median(ratios):>12.3f}   {spread(ratios)}"
+
+
+def spread(ratios: list[float]) -> str:
+    """From the least to the most."""
+    return f"{min(ratios):.3f} to {max(ratios):.3f}"
+
+
+def cpu_seconds(checkout: Path, changes: dict[str, object], rounds: int) -> float:
+    """What a run of so many rounds costs a checkout, with its start."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scene.yaml"
+        file.write_text(yaml.safe_dump(scene(changes, rounds, Path(folder) / "run")))
+        environment = {**os.environ, "PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1", "HOME": folder}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "mrtf_fedml.cli", "run", "--cf", str(file)],
+            cwd=folder,
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+
+def scene(changes: dict[str, object], rounds: int, run_dir: Path) -> dict[str, dict[str, object]]:
+    """FedML's sections, of digits; every checkout reads them alike."""
+    train = {
+        "client_num_per_round": 5,
+        "comm_round": rounds,
+        "epochs": 2,
+        "batch_size": 16,
+        "learning_rate": 0.03,
+        **{key: value for key, value in changes.items() if key != "model"},
+    }
+    return {
+        "common_args": {"training_type": "simulation", "random_seed": 0, "run_dir": str(run_dir)},
+        "data_args": {"dataset": "digits", "partition_method": "iid"},
+        "model_args": {"model": changes["model"]},
+        "train_args": train,
+        "validation_args": {"frequency_of_the_test": 1000},
+        "comm_args": {"backend": "sp"},
+        "mrtf_args": {"refine_steps": 100},
+    }
+
+
+if __name__ == "__main__":
+    main()

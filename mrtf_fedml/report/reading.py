@@ -1,0 +1,140 @@
+"""The facts of a run, read from its folder and marked where its labels are at hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..data.examiner import Examiner
+from ..errors import UserError
+from ..rounds.store import RunStore
+from .facts import Answer, Calibration, Examination, Facts, Floats, Split
+
+#: The marks of an answer, kept so that a report can be written anew where the data are not.
+MARKS = "examination.json"
+
+
+def read_facts(store: RunStore, inputs: Tensor | None, examiner: Examiner | None) -> Facts:
+    """The facts of the run in `store`, its answer marked by `examiner` where there is one."""
+    summary = _json(store, "summary.json")
+    config, metrics, split = store.read_config(), store.read_metrics(), _split(store)
+    resumes = {int(number): changes or {} for number, changes in store.read_resumes().items()}
+    probabilities = _probabilities(store)
+    if probabilities is None:
+        return Facts(config, metrics, summary, None, None, split, resumes=resumes)
+    # A model that answers at every position of a sample has several rows for each.
+    if inputs is not None and len(probabilities) % len(inputs):
+        raise UserError(
+            f"the server's set has {len(inputs)} samples but the run in {str(store.path)!r} labelled "
+            f"{len(probabilities)}; give the data that the run was made with"
+        )
+    marks = _marked(probabilities, examiner) if examiner is not None else _kept(store, summary)
+    answer = _answer(store, probabilities, list((summary or {}).get("recall") or marks.get("recall") or {}), split)
+    agreement, features = (_array(store, f"{name}.npy", len(probabilities)) for name in ("agreement", "features"))
+    return Facts(config, metrics, summary, answer, _examination(marks), split, agreement, features, resumes)
+
+
+def keep_marks(store: RunStore, facts: Facts) -> None:
+    """Write down how the answer was marked; scores alone, from which no label can be read that they did not tell."""
+    examination = facts.examination
+    if facts.answer is None or examination is None or examination.confusion is None:
+        return
+    calibration = examination.calibration
+    marks = {
+        "accuracy": examination.accuracy,
+        "macro_f1": examination.macro_f1,
+        "recall": dict(zip(facts.answer.class_names, _plain(examination.recall), strict=True)),
+        "confusion": examination.confusion.tolist(),
+        "calibration": calibration
+        and [
+            {"samples": samples, "confidence": confidence, "accuracy": accuracy}
+            for samples, confidence, accuracy in zip(
+                calibration.samples.tolist(),
+                _plain(calibration.confidence),
+                _plain(calibration.accuracy),
+                strict=True,
+            )
+        ],
+    }
+    store.write_text(MARKS, json.dumps(marks) + "\n")
+
+
+def _marked(probabilities: Floats, examiner: Examiner) -> dict[str, Any]:
+    rows = torch.from_numpy(probabilities)
+    return {**examiner.report(rows), "calibration": examiner.calibration(rows)}
+
+
+def _kept(store: RunStore, summary: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The marks of an earlier report while they are those of this answer, else what the summary tells."""
+    told = summary or {}
+    kept = _json(store, MARKS)
+    return kept if kept is not None and kept.get("accuracy") == told.get("accuracy") else told
+
+
+def _examination(marks: Mapping[str, Any]) -> Examination | None:
+    if marks.get("accuracy") is None or not marks.get("recall"):
+        return None
+    confusion, bins = marks.get("confusion"), marks.get("calibration")
+    calibration = None
+    if bins:
+        samples = np.array([part["samples"] for part in bins], dtype=np.int64)
+        confidence, accuracy = (
+            np.array([part[key] for part in bins], dtype=float) for key in ("confidence", "accuracy")
+        )
+        calibration = Calibration(samples, confidence, accuracy)
+    return Examination(
+        marks["accuracy"],
+        marks["macro_f1"],
+        np.array(list(marks["recall"].values()), dtype=float),
+        None if confusion is None else np.array(confusion, dtype=np.int64),
+        calibration,
+    )
+
+
+def _probabilities(store: RunStore) -> npt.NDArray[np.floating] | None:
+    file = store.path / "probabilities.npy"
+    return np.load(file) if file.exists() and (store.path / "predictions.csv").exists() else None
+
+
+def _answer(store: RunStore, probabilities: Floats, examined: list[str], split: Split | None) -> Answer:
+    with (store.path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = {int(row["label"]): row["class_name"] for row in rows}
+    classes = probabilities.shape[1]
+    told = (names for names in (examined, split.class_names if split else []) if len(names) == classes)
+    names = next(told, None) or [known.get(c, str(c)) for c in range(classes)]
+    return Answer([row["id"] for row in rows], probabilities, names)
+
+
+def _split(store: RunStore) -> Split | None:
+    told = _json(store, "split.json")
+    if told is None:
+        return None
+    counts = np.array(told["counts"], dtype=np.int64)
+    return Split(counts, [str(name) for name in told["class_names"]]) if counts.ndim == 2 and counts.size else None
+
+
+def _array(store: RunStore, name: str, samples: int) -> Floats | None:
+    """An array with a row per sample. One of another length is of another answer, and is left out."""
+    file = store.path / name
+    if not file.exists():
+        return None
+    array = np.load(file, mmap_mode="r")
+    return array if len(array) == samples else None
+
+
+def _json(store: RunStore, name: str) -> dict[str, Any] | None:
+    file = store.path / name
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _plain(values: Floats) -> list[float | None]:
+    """For JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,29 @@
+"""How a process was started, and with how many threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.process.start import check_start
+from mrtf_fedml.process.threads import set_threads
+
+
+def test_threads_asked_for_by_the_environment_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    try:
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert set_threads(3, default=2) == torch.get_num_threads() == 1
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        assert set_threads(3, default=2) == torch.get_num_threads() == 3
+        assert set_threads(None, default=2) == torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_other_ways_of_running_are_not_our_business() -> None:
+    check_start("cross_silo", "MPI", "server", ranks=1)
+    check_start("simulation", "sp", "server", ranks=1)
+    with pytest.raises(UserError, match="refine_on"):
+        check_start("cross_silo", "GRPC", "ranks", ranks=1)

@@ -1,0 +1,114 @@
+"""The pages in a real browser: on a telephone and at a desk, in the light and in the dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mrtf_fedml.experiments import charts, tables
+from mrtf_fedml.experiments.page import comparison_page
+from mrtf_fedml.experiments.plan import Trial
+from mrtf_fedml.experiments.scores import rows_of
+from mrtf_fedml.report import write_report, write_side_by_side
+
+from .browser import Tab, opened_browser
+from .runs import add_everything, line, write_run
+
+pytestmark = pytest.mark.browser
+
+#: Pictures that cannot be seen, or that stand out of the page.
+HIDDEN = """
+[...document.querySelectorAll('svg, img')].filter(one => {
+  const box = one.getBoundingClientRect();
+  return !one.closest('details') && (box.width < 100 && one.tagName === 'svg' || box.height < 20 || box.left < 0 ||
+    box.right > innerWidth);
+}).length
+"""
+#: The least size of the letters on and around the charts, in pixels of the screen.
+LETTERS = """
+Math.min(...[...document.querySelectorAll('.chart span, .chart figcaption, .blocks text')].map(one => {
+  const drawn = one.closest('svg');
+  const scale = drawn ? drawn.getBoundingClientRect().width / drawn.viewBox.baseVal.width : 1;
+  return scale * parseFloat(getComputedStyle(one).fontSize);
+}))
+"""
+#: How light the page and its cards are, 0 to 255.
+GROUNDS = """
+['body', '.card'].map(name => Math.max(
+  ...getComputedStyle(document.querySelector(name)).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)))
+"""
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with opened_browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
+        yield opened
+
+
+def looked_at(tab: Tab, file: Path) -> None:
+    """At 390 and 1280 pixels, light and dark."""
+    for width in (390, 1280):
+        for dark in (False, True):
+            tab.open(file, width, dark)
+            seen = f"{width} pixels, {'dark' if dark else 'light'}"
+            assert tab.value("document.scrollingElement.scrollWidth <= innerWidth"), f"wider than the screen: {seen}"
+            assert tab.value("innerWidth") == width
+            assert tab.value("document.querySelectorAll('svg').length") > 0
+            assert tab.value(HIDDEN) == 0, seen
+            assert tab.value(LETTERS) >= 10, seen
+            grounds = tab.value(GROUNDS)
+            assert max(grounds) < 60 if dark else min(grounds) > 200, seen
+            assert tab.messages == [], seen
+            assert [one for one in tab.requests if not one.startswith("data:")] == [file.resolve().as_uri()], seen
+
+
+def test_a_run(tab: Tab, tmp_path: Path) -> None:
+    metrics = [line(number, acc_mine=0.5, mine_norm=number, left_out={"3": "too late"}) for number in range(3)]
+    store, examiner = write_run(tmp_path / "run", metrics=metrics, samples=60, warnings=["One class is empty."])
+    add_everything(store)
+    looked_at(tab, write_report(store, torch.rand(60, 1, 8, 8), examiner))
+    tab.open(tmp_path / "run" / "report.html", 390, False)
+    scrolls = "[...document.querySelectorAll('.scroll')].some(one => one.scrollWidth > one.clientWidth)"
+    assert tab.value(scrolls), "the matrix is wider than a telephone, and scrolls in its box"
+
+
+def test_a_run_of_200_rounds_and_26000_samples(tab: Tab, tmp_path: Path) -> None:
+    names = [f"a class of some name, {number}" for number in range(62)]
+    metrics = [line(number, acc_mine=0.5, mine_norm=number) for number in range(200)]
+    store, examiner = write_run(tmp_path / "run", metrics=metrics, samples=26_000, classes=62, names=names)
+    add_everything(store, clients=3000)
+    page = write_report(store, torch.rand(26_000, 3, 32, 32), examiner)
+    assert page.stat().st_size < 5_000_000
+    looked_at(tab, page)
+
+
+def test_several_runs_side_by_side(tab: Tab, tmp_path: Path) -> None:
+    words = ("a-rather-long-name-of-a-folder-of-a-run-20260101-120000", "b", "c", "d", "e", "f")
+    stores = [write_run(tmp_path / word)[0] for word in words]
+    looked_at(tab, write_side_by_side(stores, tmp_path / "side_by_side.html"))
+
+
+def test_a_comparison(tab: Tab, tmp_path: Path) -> None:
+    trials = [Trial(f"MrTF:tuned, refine_lr={place}", seed, "", {}, "") for place in range(12) for seed in range(2)]
+    rows = rows_of(trials, lambda trial: [line(number, acc=0.1 * number) for number in range(9)], 0.5)
+    drawn = {"Accuracy over rounds": charts.curves(rows), "Final accuracy": charts.bars(rows)}
+    notes = tables.notes(rows, 0.5)
+    page = comparison_page("A", tables.cells(rows, 0.5), notes, drawn, "mrtf compare " + "x" * 300, {"a": {"b": 1}})
+    (tmp_path / "comparison.html").write_text(page)
+    looked_at(tab, tmp_path / "comparison.html")
+
+
+def test_a_fault_would_be_seen(tab: Tab, tmp_path: Path) -> None:
+    """What the tests above look for is found where it is: a message, a request, a page too wide."""
+    file = tmp_path / "faulty.html"
+    file.write_text(
+        '<!doctype html><link rel="icon" href="data:,"><p style="width:9999px">.</p>'
+        '<img src="http://127.0.0.1:9/x.png"><script>console.error("so")</script>'
+    )
+    tab.open(file, 390, False)
+    assert any("so" in message for message in tab.messages)
+    assert "http://127.0.0.1:9/x.png" in tab.requests
+    assert not tab.value("document.scrollingElement.scrollWidth <= 390")
