@@ -68,8 +68,15 @@ def _run(options: argparse.Namespace, config: Config, settings: RunSettings, ran
 
 
 def _rank(options: argparse.Namespace, settings: RunSettings) -> int | None:
-    """The process's place in a run across silos, by FedML's own flags or by mpirun; None in a simulation."""
+    """The process's place across silos or devices, by FedML's own flags or by mpirun; None in a simulation."""
     rank: int | None = options.rank
+    if settings.common.training_type == "cross_device":
+        if options.role == "client" or rank:
+            raise UserError(
+                "devices are phones, or emulated by `python -m mrtf_fedml.fedml_bridge.cross_device.emulate`; "
+                "`mrtf run` is their server"
+            )
+        return 0
     if settings.common.training_type != "cross_silo":
         if rank is not None or options.role is not None:
             raise UserError("--rank and --role belong to training_type: cross_silo; leave them out")

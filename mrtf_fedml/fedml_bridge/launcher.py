@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from torch import nn
+
 from ..data import SiloDataset, TransductiveDataset
 from ..models.text_shape import vocabulary_of
 from ..process.start import Place, agreement, place_in, world
@@ -44,20 +46,25 @@ def launch(
     settings = dataclasses.replace(settings, device=dataclasses.replace(settings.device, threads=threads))
     args = arguments_from(config, settings, rank)
     args.mrtf_resume = resume
-    # FedML counts those chosen in a round; across silos every silo is a party of its own.
+    # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
-    across = settings.common.training_type == "cross_silo"
+    across = settings.common.training_type != "simulation"
     args.worker_num = train.client_num_in_total if across else train.client_num_per_round
     args = initialise(args, verbose)
     with agreement():
         device = device_of_run(args, place)
-        model = build_model(
-            settings.model,
-            dataset.input_shape,
-            dataset.class_num,
-            settings.common.random_seed,
-            example=dataset.example_inputs,
-            vocabulary=vocabulary_of(dataset.example_inputs, getattr(dataset[2], "inputs", None)),
-        )
+        model = None if settings.common.training_type == "cross_device" else _model(settings, dataset)
     our_runner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
+
+
+def _model(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
+    """The model of the run; one that devices train is made with its .mnn file, by their server."""
+    return build_model(
+        settings.model,
+        dataset.input_shape,
+        dataset.class_num,
+        settings.common.random_seed,
+        example=dataset.example_inputs,
+        vocabulary=vocabulary_of(dataset.example_inputs, getattr(dataset[2], "inputs", None)),
+    )

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch
 from fedml.core import ClientTrainer
-from torch import nn
 
 from ..algorithms import Algorithm, algorithm_named
 from ..errors import UserError
@@ -14,6 +13,8 @@ from ..process.start import check_start, started_ranks
 from .arguments import settings_of
 from .client_side import AlgorithmTrainer
 from .compatibility import check_clients, refuse_what_cannot_combine
+from .cross_device.parties import BACKEND as DEVICE_BACKEND
+from .cross_device.parties import server_of as server_of_devices
 from .cross_silo.manager import BACKENDS as SILO_BACKENDS
 from .cross_silo.parties import is_silo, server_of, silo_of
 from .mpi.simulation import MPISimulation
@@ -34,12 +35,16 @@ def our_runner(
     args: Any,
     device: torch.device,
     dataset: Any,
-    model: nn.Module,
+    model: Any,
     client_trainer: ClientTrainer | None = None,
     server_aggregator: Any = None,
 ) -> Runner:
-    """The backend that the arguments ask for, with the pair that was given, or the one of the algorithm they name."""
-    keep_classes(model, dataset)
+    """The backend that the arguments ask for, with the pair that was given, or the one of the algorithm they name.
+
+    The model is a module; for devices it may be None, as FedML's model hub gives it.
+    """
+    if args.training_type != "cross_device":
+        keep_classes(model, dataset)
     algorithm_class = _algorithm_class(args, client_trainer, server_aggregator)
     trainer_class, aggregator_class = pair_of(algorithm_class)
     refuse_what_cannot_combine(args, algorithm_class)
@@ -53,9 +58,12 @@ def our_runner(
         if is_silo(args):
             return silo_of(args, device, dataset, client_trainer or trainer_class(model, args))
         return server_of(args, device, dataset, server_aggregator or aggregator_class(model, args))
+    if args.training_type == "cross_device":
+        return server_of_devices(args, device, dataset, model, algorithm_class, server_aggregator)
     if place not in _SIMULATIONS:
         known = [f"simulation with {backend}" for _, backend in _SIMULATIONS]
         known += [f"cross_silo with {backend}" for backend in SILO_BACKENDS]
+        known.append(f"cross_device with {DEVICE_BACKEND}")
         raise UserError(
             f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: "
             + ", ".join(known)
