@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mrtf_fedml.runs.store import RunStore
+from mrtf_fedml.rounds.store import RunStore
 
 from mrtf_fedml.data import Source, TransductiveDataset, load
 from mrtf_fedml.data.names import original, printable, shown
