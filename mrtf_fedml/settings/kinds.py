@@ -10,7 +10,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 
 from ..errors import UserError
 
-VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True)
+VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True, extra="forbid")
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]

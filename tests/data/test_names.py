@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mrtf_fedml.rounds.store import RunStore
 
 from mrtf_fedml.data import Source, TransductiveDataset, load
 from mrtf_fedml.data.names import original, printable, shown
+from mrtf_fedml.rounds.store import RunStore
 from mrtf_fedml.settings import DataSettings, RunSettings, TrainSettings
 from tests.data.sources.formats import random_images, write_image, write_leaf, write_mnist
 from tests.data.sources.hostility import FEW

@@ -19,7 +19,7 @@ from mrtf_fedml.data.partition import (
     partition,
 )
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import DataSettings, RunSettings, SiloSettings
+from mrtf_fedml.settings import DataSettings, RunSettings
 
 SEEDS = range(30)
 METHODS = [
@@ -254,7 +254,7 @@ def test_clients_with_a_single_sample_are_told_before_training(
     np.savez(tmp_path / "silo1.npz", x_train=x[:1], y_train=y[:1], class_names=["no", "yes"])
     data = DataSettings(dataset="npz", data_file=str(tmp_path / "own.npz"), partition_method="user")
     eight = (3, 2, None, [(x, y)], {0: 1, 1: 2}, {}, {}, 2)
-    silo = RunSettings(data=data, silo=SiloSettings(own_data_file=str(tmp_path / "silo{rank}.npz")))
+    silo = RunSettings(data=replace(data, own_data_file=str(tmp_path / "silo{rank}.npz")))
     for loaded, clients in (
         (lambda: load(RunSettings(data=data)), "0, 1"),
         (lambda: from_fedml(eight), "0"),

@@ -88,6 +88,8 @@ def test_a_wrong_setting_is_one_sentence(config: dict[str, Any], sentence: str) 
 def test_a_wrong_value_in_python_is_refused_too() -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         MrTFSettings(temperature=-2)
+    with pytest.raises(ValueError, match="temprature"):
+        MrTFSettings(temprature=2)  # type: ignore[call-arg]
 
 
 def test_fedmls_sections_may_hold_keys_that_we_do_not_know() -> None:
