@@ -46,6 +46,15 @@ def forked(seed: int, *names: Name) -> Iterator[None]:
     For what draws from the global state whether one likes it or not: dropout, the initial weights of a layer,
     a user's shuffling DataLoader.
     """
-    with torch.random.fork_rng():
-        torch.random.manual_seed(derived_seed(seed, *names))
+    # Not torch.manual_seed: while CUDA is not in use, that formats a traceback at every call.
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators += torch.cuda.default_generators
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(derived_seed(seed, *names))
         yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
