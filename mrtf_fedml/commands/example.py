@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _SUFFIX = ".yaml"
+#: Beside the configurations, for one of them to name: FedML's mapping of ranks to GPUs.
+_NO_CONFIGURATIONS = ("gpus",)
 
 
 def list_examples() -> list[str]:
@@ -20,14 +22,14 @@ def list_examples() -> list[str]:
     >>> "quickstart" in list_examples()
     True
     """
-    return sorted(_examples())
+    return sorted(name for name in _examples() if name not in _NO_CONFIGURATIONS)
 
 
 def write_example(name: str, target: Path | None, force: bool = False) -> Path:
     """Write the packaged configuration `name`, with or without `.yaml`, and return where.
 
     Args:
-        name: one of `list_examples()`.
+        name: one of `list_examples()`, or `gpus`, the mapping that `mpi_gpu` names.
         target: the file to write; None is `NAME.yaml` in the current folder. A folder gets `NAME.yaml` in it.
         force: overwrite a file that exists.
     """

@@ -16,6 +16,7 @@ from ..settings.sections import Config
 from .arguments import arguments_from
 from .compatibility import check_version
 from .devices import device_of_run
+from .nccl import supplied
 from .offline import initialise
 from .runner import our_runner
 from .zoo import build_model
@@ -50,7 +51,8 @@ def launch(
     train = settings.train
     across = settings.common.training_type != "simulation"
     args.worker_num = train.client_num_in_total if across else train.client_num_per_round
-    args = initialise(args, verbose)
+    with agreement(), supplied():
+        args = initialise(args, verbose)
     with agreement():
         device = device_of_run(args, place)
         model = None if settings.common.training_type == "cross_device" else _model(settings, dataset)

@@ -15,6 +15,7 @@ from fedml.runner import FedMLRunner
 from ..algorithms import algorithm_names
 from .client_side import AlgorithmTrainer
 from .compatibility import check_version
+from .nccl import supply_nccl, withdraw_nccl
 from .offline import go_online, stay_offline
 from .runner import our_runner
 from .server_side import AlgorithmAggregator
@@ -37,6 +38,7 @@ def register() -> None:
         return
     check_version()
     stay_offline()
+    supply_nccl(lambda args: _is_ours(args, None, None))
     _original = fedml_init = FedMLRunner.__init__
 
     @functools.wraps(fedml_init)
@@ -62,6 +64,7 @@ def unregister() -> None:
     """Give FedML back as it was."""
     global _original
     go_online()
+    withdraw_nccl()
     if _original is not None:
         FedMLRunner.__init__ = _original
         _original = None

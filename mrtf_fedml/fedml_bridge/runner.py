@@ -17,6 +17,7 @@ from .cross_device.parties import BACKEND as DEVICE_BACKEND
 from .cross_device.parties import server_of as server_of_devices
 from .cross_silo.manager import BACKENDS as SILO_BACKENDS
 from .cross_silo.parties import is_silo, server_of, silo_of
+from .devices import refuse_missing_gpu
 from .mpi.simulation import MPISimulation
 from .pair import pair_of
 from .server_side import AlgorithmAggregator
@@ -51,6 +52,7 @@ def our_runner(
     settings = settings_of(args)
     algorithm = algorithm_class(settings)
     _refuse_foreign_trainer(algorithm, client_trainer)
+    refuse_missing_gpu(args, torch.cuda.device_count(), torch.device(device))
     check_start(args.training_type, args.backend, getattr(algorithm.own, "refine_on", "server"), started_ranks())
     place = (args.training_type, args.backend)
     if args.training_type == "cross_silo":

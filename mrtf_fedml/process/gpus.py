@@ -11,8 +11,19 @@ from ..errors import UserError
 from .start import Place
 
 
-def chosen_gpu(file: str | None, key: str | None, place: Place, visible: int) -> int | None:
-    """The GPU of a rank: as FedML's mapping says, else spread over those visible; None is the CPU.
+def check_gpus(gpu_id: int, visible: int) -> None:
+    """Refuse `using_gpu: true` where there is no GPU, or not the one that was asked for."""
+    if visible == 0:
+        raise UserError(
+            "using_gpu is true, but PyTorch sees no GPU here; set using_gpu: false (device_args), or install a driver "
+            "and a PyTorch that fit (`mrtf doctor` tells what is seen)"
+        )
+    if gpu_id >= visible:
+        raise UserError(f"gpu_id is {gpu_id}, but the GPUs here go from 0 to {visible - 1}; set another (device_args)")
+
+
+def chosen_gpu(file: str | None, key: str | None, place: Place, visible: int) -> int:
+    """The GPU of a rank: as FedML's mapping says, else spread over those visible.
 
     >>> [chosen_gpu(None, None, Place(rank, 3, rank, 3), visible=2) for rank in range(3)]
     [0, 1, 0]
@@ -24,7 +35,8 @@ def chosen_gpu(file: str | None, key: str | None, place: Place, visible: int) ->
         visible: how many GPUs this process sees.
     """
     if file is None:
-        return place.local_rank % visible if visible else None
+        check_gpus(0, visible)
+        return place.local_rank % visible
     mapping = _read_mapping(file, key)
     seats = [(host, gpu) for host, ranks in mapping.items() for gpu, number in enumerate(ranks) for _ in range(number)]
     if len(seats) != place.ranks:

@@ -16,6 +16,9 @@ from .waiting import quiet_barrier
 _SIZE_KEYS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _RANK_KEYS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
+#: The backends of a simulation whose processes mpirun starts. NCCL is MPI's ranks with a GPU each.
+RANKS_BACKENDS = ("MPI", "NCCL")
+
 HOW_TO_START = "start it with `mpirun -n 4 mrtf run --cf FILE.yaml` or `launch/mpirun.sh 4 FILE.yaml`"
 
 
@@ -54,14 +57,17 @@ def started_rank() -> int:
 
 def check_start(training_type: str, backend: str, refine_on: str, ranks: int) -> None:
     """Refuse a way of starting, or a setting, that the backend cannot serve."""
-    if training_type == "simulation" and backend == "MPI" and ranks < 2:
-        raise UserError(f"backend MPI needs a server and at least one trainer, but there is 1 process; {HOW_TO_START}")
+    over_ranks = training_type == "simulation" and backend in RANKS_BACKENDS
+    if over_ranks and ranks < 2:
+        raise UserError(
+            f"backend {backend} needs a server and at least one trainer, but there is 1 process; {HOW_TO_START}"
+        )
     if training_type == "simulation" and backend == "sp" and ranks > 1:
         raise UserError(
             f"backend sp runs in one process, but mpirun started {ranks}, which would do the same run {ranks} times; "
             "set backend: MPI (comm_args), or start it without mpirun"
         )
-    if refine_on == "ranks" and (training_type, backend) != ("simulation", "MPI"):
+    if refine_on == "ranks" and not over_ranks:
         raise UserError(
             "refine_on: ranks shares the server's inputs with trainers, which only a simulation with backend MPI may "
             "do; set refine_on: server (mrtf_args)"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from ..algorithms import RoundReport
@@ -70,6 +71,7 @@ class Scores:
             "rounds_asked_for": run.rounds,
             "interrupted": interrupted,
             "stopped": run.stopped,
+            "device": _named(run.bench.inputs.device),
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
@@ -100,6 +102,11 @@ class Scores:
     def _is_due(self, run: Run, round_index: int) -> bool:
         train = run.settings.train
         return round_index % train.frequency_of_the_test == 0 or round_index == train.comm_round - 1
+
+
+def _named(device: torch.device) -> str:
+    """The server's device, a GPU with its model."""
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float | None]:

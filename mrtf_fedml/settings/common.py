@@ -17,8 +17,8 @@ class CommonSettings:
     #: `simulation`: the clients are played by one process, or by the ranks of mpirun. `cross_silo`: every party is a
     #: process of its own. `cross_device`: the clients are devices.
     training_type: Literal["simulation", "cross_silo", "cross_device"] = "simulation"
-    #: What moves the messages. A simulation takes `sp` (one process) or `MPI`; a run across silos takes `GRPC`,
-    #: `MQTT_S3`, `TRPC` or `MPI`.
+    #: What moves the messages. A simulation takes `sp` (one process), `MPI`, or `NCCL`, which is
+    #: MPI's ranks with a GPU each and `refine_on: ranks`; a run across silos takes `GRPC`, `MQTT_S3`, `TRPC` or `MPI`.
     backend: str = "sp"
     #: What every draw of the run derives from: split, initial weights, chosen clients, batches, refining. Any whole
     #: number; the same number and the same `threads` give the same bytes.

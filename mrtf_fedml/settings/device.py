@@ -11,7 +11,7 @@ from .kinds import VALIDATED, Count, Steps
 class DeviceSettings:
     """`device_args`: what computes."""
 
-    #: Compute on a GPU where there is one. Equal bytes are promised on the CPU only.
+    #: Compute on a GPU; a process that sees none is refused. Equal bytes are promised on the CPU only.
     using_gpu: bool = False
     #: Which GPU a single process takes, counted from 0. Under mpirun `gpu_mapping_file` says it, or
     #: the ranks of a host take turns.

@@ -26,6 +26,13 @@ def test_the_default_is_the_current_folder(name: str, tmp_path: Path, monkeypatc
     assert (tmp_path / "quickstart.yaml").read_text()
 
 
+def test_the_mapping_of_gpus_is_written_though_it_is_no_configuration(tmp_path: Path) -> None:
+    assert "gpus" not in list_examples()
+    mappings = yaml.safe_load(write_example("gpus", tmp_path).read_text())
+    config = yaml.safe_load(write_example("mpi_gpu", tmp_path).read_text())
+    assert config["device_args"]["gpu_mapping_key"] in mappings
+
+
 def test_a_folder_gets_the_file_in_it(tmp_path: Path) -> None:
     assert write_example("quickstart", tmp_path) == tmp_path / "quickstart.yaml"
 

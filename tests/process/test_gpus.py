@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.process.gpus import chosen_gpu
+from mrtf_fedml.process.gpus import check_gpus, chosen_gpu
 from mrtf_fedml.process.start import Place
 
 
-def gpus(tmp_path: Path, mapping: object, ranks: int, visible: int, key: str = "mine") -> list[int | None]:
+def gpus(tmp_path: Path, mapping: object, ranks: int, visible: int, key: str = "mine") -> list[int]:
     file = tmp_path / "gpus.yaml"
     file.write_text(yaml.safe_dump({"mine": mapping}))
     return [chosen_gpu(str(file), key, Place(rank, ranks, rank, ranks), visible) for rank in range(ranks)]
@@ -46,4 +46,27 @@ def test_a_mapping_that_cannot_be_is_refused_by_every_rank(
 
 def test_without_a_mapping_ranks_are_spread_over_the_gpus_of_their_host() -> None:
     assert [chosen_gpu(None, None, Place(4 + rank, 8, rank, 4), visible=3) for rank in range(4)] == [0, 1, 2, 0]
-    assert chosen_gpu(None, None, Place(1, 2, 1, 2), visible=0) is None
+    with pytest.raises(UserError, match=r"using_gpu is true, but PyTorch sees no GPU.*using_gpu: false"):
+        chosen_gpu(None, None, Place(1, 2, 1, 2), visible=0)
+
+
+def test_one_process_takes_a_gpu_that_is_there() -> None:
+    check_gpus(1, visible=2)
+    with pytest.raises(UserError, match="gpu_id is 2, but the GPUs here go from 0 to 1"):
+        check_gpus(2, visible=2)
+
+
+def test_the_shipped_mappings_serve_the_ranks_that_they_name() -> None:
+    """Each line's own words: `mpirun -n N`."""
+    shipped = Path(__file__).parents[2] / "fedml_configs" / "gpus.yaml"
+    expected = {
+        "one_host_one_gpu": [0, 0, 0],
+        "one_host_two_gpus": [0, 0, 1],
+        "one_gpu_per_rank": [0, 1, 2, 3],
+        "two_hosts": [0, 1, 0, 1],
+    }
+    assert list(yaml.safe_load(shipped.read_text())) == list(expected)
+    for key, gpus_of_ranks in expected.items():
+        ranks = len(gpus_of_ranks)
+        found = [chosen_gpu(str(shipped), key, Place(rank, ranks, rank, ranks), 4) for rank in range(ranks)]
+        assert found == gpus_of_ranks

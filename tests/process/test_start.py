@@ -27,3 +27,9 @@ def test_other_ways_of_running_are_not_our_business() -> None:
     check_start("simulation", "sp", "server", ranks=1)
     with pytest.raises(UserError, match="refine_on"):
         check_start("cross_silo", "GRPC", "ranks", ranks=1)
+
+
+def test_nccl_is_started_as_mpi_is() -> None:
+    check_start("simulation", "NCCL", "ranks", ranks=2)
+    with pytest.raises(UserError, match=r"backend NCCL needs a server and at least one trainer.*mpirun -n"):
+        check_start("simulation", "NCCL", "server", ranks=1)

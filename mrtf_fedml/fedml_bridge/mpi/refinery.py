@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
+from ...errors import UserError
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, distill
@@ -181,5 +182,29 @@ def group_backend(devices: list[tuple[str, str]]) -> str:
     >>> group_backend([("a", "cuda:0"), ("a", "cuda:1")]), group_backend([("a", "cuda:0"), ("a", "cuda:0")])
     ('nccl', 'gloo')
     """
-    gpus = all(device.startswith("cuda") for _, device in devices)
-    return "nccl" if gpus and len(set(devices)) == len(devices) else "gloo"
+    return "gloo" if _against_nccl(devices) else "nccl"
+
+
+def require_nccl(devices: list[tuple[str, str]]) -> None:
+    """Refuse `backend: NCCL` where a rank has no GPU to itself.
+
+    Args:
+        devices: the host and the device of each rank.
+    """
+    reason = _against_nccl(devices)
+    if reason is not None:
+        raise UserError(
+            f"backend NCCL needs a GPU for each rank, but {reason}; set using_gpu: true with as many GPUs as ranks "
+            "(device_args, docs/gpus.md), or backend: MPI (comm_args)"
+        )
+
+
+def _against_nccl(devices: list[tuple[str, str]]) -> str | None:
+    """Why these ranks cannot speak by NCCL; None where they can."""
+    for rank, (host, device) in enumerate(devices):
+        if not device.startswith("cuda"):
+            return f"rank {rank} on {host} computes on {device}"
+        other = devices.index((host, device))
+        if other != rank:
+            return f"ranks {other} and {rank} on {host} share {device}"
+    return None

@@ -8,6 +8,7 @@ aggregator's hooks, and finalises MPI while others still work. What it does well
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import Any
 
@@ -26,10 +27,11 @@ from ...process.waiting import quiet_barrier
 from ...rounds.round import Handout
 from ..client_turn import ClientSeat
 from ..messages import Payload, start_payload, update_of, weights_of
+from ..nccl import asked_for_nccl
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from .placement import Placement
-from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, without_logits
+from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, require_nccl, without_logits
 from .transport import Channel, Parcel
 
 _log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ class MPISimulation:
             self.channel = Channel(comm)
             rank, shared = self.channel.rank, _is_shared(server_aggregator)
             with agreement():
+                if asked_for_nccl(args):
+                    require_nccl(comm.allgather((socket.gethostname(), str(device))))
                 data = from_fedml(dataset)
                 if rank > 0 and not shared:
                     # Trainers are the clients, who never see the server's inputs.

@@ -56,6 +56,14 @@ def test_a_mapping_that_does_not_add_up_is_refused_by_all_ranks(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+def test_nccl_without_a_gpu_for_each_rank_is_refused_by_all_ranks(tmp_path: Path) -> None:
+    file = configuration(tmp_path, run_dir=str(tmp_path / "run"), backend="NCCL")
+    said = refused(2, file)
+    assert "backend NCCL needs a GPU for each rank, but rank 0 on" in said
+    assert "computes on cpu" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_script_asks_for_ranks_and_a_configuration() -> None:
     import subprocess
 

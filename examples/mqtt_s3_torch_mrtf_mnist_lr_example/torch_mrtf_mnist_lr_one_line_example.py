@@ -1,0 +1,14 @@
+"""MrTF across silos in one line: FedML's own, after `register()`; `--role` says which party this is."""
+
+import sys
+
+import fedml
+
+import mrtf_fedml
+
+if __name__ == "__main__":
+    mrtf_fedml.register()
+    if "server" in sys.argv:
+        fedml.run_cross_silo_server()
+    else:
+        fedml.run_cross_silo_client()

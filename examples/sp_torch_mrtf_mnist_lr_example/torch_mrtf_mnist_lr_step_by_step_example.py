@@ -1,0 +1,24 @@
+"""The same, step by step: FedML's own steps, after `register()`."""
+
+import fedml
+from fedml import FedMLRunner
+
+import mrtf_fedml
+
+if __name__ == "__main__":
+    mrtf_fedml.register()
+
+    # init FedML framework
+    args = fedml.init()
+
+    # init device
+    device = fedml.device.get_device(args)
+
+    # load data: test_global is what the server labels; its labels only score the answer
+    dataset, output_dim = fedml.data.load(args)
+
+    # load model
+    model = fedml.model.create(args, output_dim)
+
+    # start training; args.mrtf_run_dir is then where the answer is
+    FedMLRunner(args, device, dataset, model).run()

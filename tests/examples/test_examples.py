@@ -1,0 +1,98 @@
+"""The examples in FedML's layout, copied and run as a FedML user does: `sh run_one_line_example.sh`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table
+
+ROOT = Path(__file__).parents[2]
+NAME = "torch_mrtf_mnist_lr"
+BACKENDS = ("sp", "mpi", "grpc", "mqtt_s3")
+VARIANTS = ("one_line", "step_by_step", "custom_data_and_model")
+#: The digits that the server labels.
+SAMPLES = 599
+
+
+def copied(backend: str, folder: Path, **comm_args: Any) -> Path:
+    """The example alone, elsewhere, with two short rounds."""
+    example = shutil.copytree(ROOT / "examples" / f"{backend}_{NAME}_example", folder / backend)
+    file = example / "config" / "fedml_config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["train_args"] |= {"comm_round": 2, "epochs": 1}
+    config["mrtf_args"]["refine_steps"] = 8
+    config["comm_args"] |= comm_args
+    file.write_text(yaml.safe_dump(config))
+    return example
+
+
+def ran(example: Path, variant: str, *words: str) -> str:
+    """The predictions of the one run that the script makes."""
+    before = set(example.glob("runs/*"))
+    variables = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+        "OMP_NUM_THREADS": "1",
+    }
+    told = subprocess.run(
+        ["sh", str(example / f"run_{variant}_example.sh"), *words],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+    )
+    logs = [log.read_text() for log in example.glob("*.log")]
+    assert told.returncode == 0, "\n".join([told.stdout, told.stderr, *logs])
+    (run_dir,) = set(example.glob("runs/*")) - before
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["algorithm"], summary["preset"], summary["rounds"]) == ("MrTF", "tuned", 2)
+    assert (summary["samples_labelled"], summary["device"]) == (SAMPLES, "cpu")
+    assert (run_dir / "report.html").exists()
+    return (run_dir / "predictions.csv").read_text()
+
+
+def test_one_process_and_mpi_give_the_same_answer(tmp_path: Path) -> None:
+    alone, ranks = copied("sp", tmp_path), copied("mpi", tmp_path)
+    answers = {variant: ran(alone, variant) for variant in VARIANTS}
+    assert answers["one_line"] == answers["step_by_step"] != answers["custom_data_and_model"]
+    assert ran(ranks, "one_line", "1") == answers["one_line"]
+
+
+def test_across_silos_over_grpc(tmp_path: Path) -> None:
+    table = grpc_table(tmp_path / "grpc_ipconfig.csv", free_ports(3))
+    example = copied("grpc", tmp_path)
+    shipped = example / "config" / "grpc_ipconfig.csv"
+    assert shipped.read_text().splitlines()[0] == table.read_text().splitlines()[0]
+    shutil.copy(table, shipped)
+    ran(example, "one_line")
+
+
+def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+    ran(copied("mqtt_s3", tmp_path, **mqtt_s3), "custom_data_and_model")
+
+
+def test_programs_that_are_not_run_here_are_those_that_are() -> None:
+    """Each folder stands alone, so programs are copies: what is run in one is run in all."""
+    for variant in VARIANTS:
+        programs = {
+            backend: (ROOT / "examples" / f"{backend}_{NAME}_example" / f"{NAME}_{variant}_example.py").read_text()
+            for backend in BACKENDS
+        }
+        assert programs["grpc"] == programs["mqtt_s3"]
+        if variant != "one_line":
+            assert len(set(programs.values())) == 1
+    for backend in BACKENDS:
+        folder = ROOT / "examples" / f"{backend}_{NAME}_example"
+        scripts = [(folder / f"run_{variant}_example.sh").read_text() for variant in VARIANTS]
+        general = {script.replace(variant, "") for script, variant in zip(scripts, VARIANTS, strict=True)}
+        assert len(general) == 1, f"the scripts of {backend} differ in more than the program's name"
+        readme = (folder / "README.md").read_text()
+        assert "without a download" in readme
