@@ -81,6 +81,11 @@ class Run:
         """End after the round at hand, with an answer and a report."""
         self.stopped = self.stopped or reason
 
+    def asking(self, clients: Sequence[int]) -> None:
+        """The round at hand is about to be handed out to these clients."""
+        for callback in self.callbacks:
+            callback.on_asking(self, clients)
+
     def play(self, ask: Ask, choose: Choose | None = None) -> dict[str, Any] | None:
         """All rounds that are left; what was finished is written down also where the run is interrupted.
 
@@ -118,6 +123,7 @@ class Run:
     def _play_one(self, ask: Ask, choose: Choose) -> None:
         server = self.server
         handout = Handout(server.algorithm, server.state, choose(server.state.round))
+        self.asking(handout.clients)
         replies = ask(handout)
         server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
         line = self._scores.line(self, record)

@@ -101,6 +101,9 @@ class RunStore:
                 )
         with (self.path / _METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
+            # As safe as the state that follows it: an account of what was done must not end before it.
+            file.flush()
+            os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short is left out."""

@@ -192,7 +192,9 @@ class SiloServer(SiloManager):
         anew = self.presence.heard(client, protocol.incarnation_of(message))
         self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
         if anew and client in self._awaited:
-            # It was started anew in the middle of the round, and has lost what it was given.
+            # It was started anew in the middle of the round, and has lost what it was given. It may have answered
+            # before, too late to be counted: what it sends now is a second copy.
+            self.session.run.asking([client])
             self._send_round(client)
 
     def _drain(self) -> None:
