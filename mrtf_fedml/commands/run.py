@@ -136,7 +136,7 @@ def _variant(summary: dict[str, Any]) -> str:
 def _privacy(summary: dict[str, Any]) -> str:
     server, release = summary["epsilon_server"], summary["epsilon_release"]
     if isinstance(server, str):
-        return "epsilon none: without both clip and sigma (dp_args) nothing is guaranteed"
+        return "epsilon none: nothing is guaranteed unless every round had both clip and sigma (dp_args)"
     delta = summary["privacy_delta"]
     return f"epsilon {server:.3g} towards the server, {release:.3g} of what is released (delta {delta:g})"
 

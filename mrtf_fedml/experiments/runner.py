@@ -18,7 +18,6 @@ from typing import IO
 import yaml
 
 from ..errors import UserError
-from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import without_secrets
 from .plan import Trial
@@ -139,11 +138,7 @@ class Runner:
 
     def _can_go_on(self, trial: Trial) -> bool:
         run_dir = self.run_dir(trial)
-        if not (run_dir / "config.yaml").exists() or not (run_dir / "state" / "server.safetensors").exists():
-            return False
-        # A run that was killed after its last round, before it wrote its answer, has no round to go on with.
-        rounds = RunSettings.from_config(trial.config).train.comm_round
-        return len(RunStore(run_dir).read_metrics()) < rounds
+        return (run_dir / "config.yaml").exists() and (run_dir / "state" / "server.safetensors").exists()
 
     def _rounds_of(self, trials: Sequence[Trial]) -> int:
         """How many rounds the trials' runs have done."""

@@ -14,6 +14,7 @@ from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
+from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
@@ -58,7 +59,10 @@ class Session:
             self.args.round_idx = handout.round
             return list(ask(handout))
 
-        self.run.play(asked, choose)
+        try:
+            self.run.play(asked, choose)
+        finally:
+            self.lock.release()
         self.aggregator.set_model_params(self.server.state.answer)
 
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
@@ -77,12 +81,15 @@ class Session:
         resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
         if resume is None:
             store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
+            self.lock = FolderLock(store.path)
             store.write_config(config)
             return store
         store = RunStore.open(resume)
+        self.lock = FolderLock(store.path)
         state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
-            if state.round >= rounds:
+            # Killed after its last round, a run still owes its answer.
+            if state.round >= rounds and store.answered_rounds() == state.round:
                 raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to go on")
             self.server.state = state
         store.write_resumed_config(config, self.server.state.round)

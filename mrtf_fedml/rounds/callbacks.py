@@ -28,6 +28,9 @@ class Callback:
     def on_start(self, run: Run) -> None:
         """Before the first round; `run.state.round` is more than 0 in a run that is resumed."""
 
+    def on_asking(self, run: Run, clients: Sequence[int]) -> None:
+        """Before the round `run.state.round` is handed out to these clients; to one alone where it starts anew."""
+
     def on_round(self, run: Run, line: dict[str, Any]) -> None:
         """After a round, with its line of metrics.jsonl before it is written: numbers put into it are kept."""
 

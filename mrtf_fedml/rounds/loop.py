@@ -71,6 +71,11 @@ class Run:
         """How many rounds were asked for."""
         return self.server.settings.train.comm_round
 
+    @property
+    def rounds_left(self) -> int:
+        """None is left where a run was killed after its last round, and owes its answer alone."""
+        return max(0, self.rounds - self.server.state.round)
+
     def answer_logits(self) -> Tensor:
         """What the model that answers says of the server's samples, [M, C]; read once per state."""
         if self._read is None or self._read[0] is not self.server.state:
@@ -80,6 +85,11 @@ class Run:
     def stop(self, reason: str) -> None:
         """End after the round at hand, with an answer and a report."""
         self.stopped = self.stopped or reason
+
+    def asking(self, clients: Sequence[int]) -> None:
+        """The round at hand is about to be handed out to these clients."""
+        for callback in self.callbacks:
+            callback.on_asking(self, clients)
 
     def play(self, ask: Ask, choose: Choose | None = None) -> dict[str, Any] | None:
         """All rounds that are left; what was finished is written down also where the run is interrupted.
@@ -96,7 +106,7 @@ class Run:
             for callback in self.callbacks:
                 callback.on_start(self)
             # Without any round there is no answer: a run that is asked to stop before it does one.
-            while self.server.state.round < self.rounds and (self.stopped is None or self.server.state.round == 0):
+            while self.rounds_left and (self.stopped is None or self.server.state.round == 0):
                 self._play_one(ask, choose)
         except (KeyboardInterrupt, RunStopped):
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
@@ -113,11 +123,14 @@ class Run:
         summary = self._scores.summary(self, interrupted)
         for callback in self.callbacks:
             callback.on_end(self, summary)
+        if not interrupted:
+            self.store.note_answered(self.server.state.round)
         return summary
 
     def _play_one(self, ask: Ask, choose: Choose) -> None:
         server = self.server
         handout = Handout(server.algorithm, server.state, choose(server.state.round))
+        self.asking(handout.clients)
         replies = ask(handout)
         server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
         line = self._scores.line(self, record)

@@ -27,6 +27,7 @@ from ..errors import UserError
 
 _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
+_ANSWERED = "state/answered.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
 #: The one entry of the state's metadata: safetensors writes several in an order that differs from file to file.
@@ -101,6 +102,9 @@ class RunStore:
                 )
         with (self.path / _METRICS).open("a") as file:
             file.write(json.dumps(line) + "\n")
+            # As safe as the state that follows it: an account of what was done must not end before it.
+            file.flush()
+            os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short is left out."""
@@ -148,6 +152,17 @@ class RunStore:
         kept = [line for line in lines if line["round"] < rounds]
         if (self.path / _METRICS).exists():
             self._replace(_METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def note_answered(self, rounds: int) -> None:
+        """All files of the answer after so many rounds are written."""
+        self.write_json(_ANSWERED, {"rounds": rounds})
+
+    def answered_rounds(self) -> int | None:
+        """After how many rounds the answer was written last; None where a kill came before."""
+        try:
+            return int(json.loads((self.path / _ANSWERED).read_bytes())["rounds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""

@@ -127,6 +127,17 @@ def test_an_interrupted_comparison_goes_on_with_the_run_it_was_at(tmp_path: Path
     assert len(lines(run_dir)) == 80 > done
 
 
+def test_a_run_that_owes_only_its_answer_is_not_repeated(compared: Path) -> None:
+    (run_dir, *_), first = run_dirs(compared), table(compared)
+    rounds = (run_dir / "metrics.jsonl").read_bytes()
+    for name in ("summary.json", "report.html", "state/answered.json"):
+        (run_dir / name).unlink()
+    assert main(words(compared, "--algorithms", NAMES, "--target", "0.1")) == 0
+    assert (run_dir / "metrics.jsonl").read_bytes() == rounds, "its times too are those of the first time"
+    assert (run_dir / "report.html").exists()
+    assert table(compared) == first
+
+
 def test_a_run_that_fails_is_told_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(tmp_path, "--algorithms", "FedAvg", model="no_such_model")) == 2
     told = capsys.readouterr().err

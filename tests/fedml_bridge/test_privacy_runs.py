@@ -21,6 +21,7 @@ from tests.conftest import answer, metrics, small_config, write_yaml
 from tests.fedml_bridge.four_clients import ListeningMrTF, all_entries
 from tests.fedml_bridge.test_baselines import run
 from tests.fedml_bridge.test_registry import project
+from tests.privacy.test_budget import composed_epsilon
 
 CLIP, SIGMA = 0.25, 0.01
 
@@ -54,6 +55,28 @@ def test_the_budget_is_in_metrics_summary_and_report(tmp_path: Path, capsys: pyt
     assert main(["run", "--resume", str(parts), "--set", "comm_round=2"]) == 0
     assert answer(parts) == answer(private)
     assert [without(line) for line in metrics(parts)] == [without(line) for line in lines]
+
+
+def test_a_resume_with_other_noise_does_not_rewrite_what_was_spent(tmp_path: Path) -> None:
+    run_dir = run(tmp_path, "run", "FedAvg", clip=0.5, sigma=0.1, comm_round=2, client_num_per_round=8)
+    before = metrics(run_dir)[-1]["epsilon_server"]
+    assert before == pytest.approx(composed_epsilon([0.2, 0.2], 1e-5), rel=1e-6)
+    # A lost line of the metrics loses nothing of the account.
+    (run_dir / "metrics.jsonl").write_text((run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)[1])
+    for sigma, rounds in ((5.0, 3), (0.5, 4)):
+        assert main(["run", "--resume", str(run_dir), "--set", f"sigma={sigma}", "--set", f"comm_round={rounds}"]) == 0
+    after = [line["epsilon_server"] for line in metrics(run_dir)[-2:]]
+    assert after[0] == pytest.approx(composed_epsilon([0.2, 0.2, 10.0], 1e-5), rel=1e-6)
+    assert after[1] == pytest.approx(composed_epsilon([0.2, 0.2, 10.0, 1.0], 1e-5), rel=1e-6)
+    assert before < after[0] < after[1] == summary(run_dir)["epsilon_server"]
+
+
+def test_rounds_without_privacy_are_not_claimed_by_a_resume_with_it(tmp_path: Path) -> None:
+    run_dir = run(tmp_path, "run", "FedAvg", comm_round=1)
+    resume = ["run", "--resume", str(run_dir), "--set", "clip=0.5", "--set", "sigma=5.0", "--set"]
+    assert main([*resume, "comm_round=2"]) == 0
+    assert [line["epsilon_server"] for line in metrics(run_dir)] == [None, "none"]
+    assert summary(run_dir)["epsilon_server"] == summary(run_dir)["epsilon_release"] == "none"
 
 
 def test_a_bound_that_is_never_met_and_no_noise_changes_no_weight(tmp_path: Path) -> None:

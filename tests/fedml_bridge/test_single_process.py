@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,6 +166,48 @@ def test_an_interrupted_run_keeps_what_it_finished_and_goes_on(tmp_path: Path, f
     assert len(metrics(run_dir)) == done
     assert main(["run", "--resume", str(run_dir), "--set", f"comm_round={done + 1}"]) == 0
     assert len(metrics(run_dir)) == done + 1
+
+
+def test_a_run_that_was_killed_before_its_answer_finishes_it_from_its_state(
+    tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    rounds = (run_dir / "metrics.jsonl").read_bytes()
+    owed = ("predictions.csv", "probabilities.npy", "model.safetensors", "summary.json", "report.html")
+    # As a kill leaves it: after the last state, and in the middle of the answer.
+    for gone in (owed, owed[3:], owed[4:]):
+        for name in (*gone, "state/answered.json"):
+            (run_dir / name).unlink()
+        assert main(["run", "--resume", str(run_dir)]) == 0
+        assert answer(run_dir) == answer(finished)
+        assert (run_dir / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()
+        assert (run_dir / "report.html").exists()
+        assert (run_dir / "metrics.jsonl").read_bytes() == rounds, "no round is repeated"
+    assert main(["run", "--resume", str(run_dir)]) == 2
+    assert "has done all its 3 rounds; raise comm_round" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_resume_one_folder(
+    tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    code = "import sys, pathlib; from mrtf_fedml.rounds.lock import FolderLock as L; "
+    code += "lock = L(pathlib.Path(sys.argv[1])); print(flush=True); sys.stdin.read()"
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and path.name != "lock"}
+    resume = ["run", "--resume", str(run_dir), "--set", "comm_round=4"]
+    command = [sys.executable, "-c", code, str(run_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert main(resume) == 2
+        told = capsys.readouterr().err
+        assert f"another process (process {other.pid} on " in told
+        assert {path: path.read_bytes() for path in before} == before
+        other.kill()
+    assert main(resume) == 0, "a process that was killed holds nothing"
+    assert len(metrics(run_dir)) == 4
 
 
 def test_the_model_file_holds_weights_and_nothing_else(finished: Path) -> None:

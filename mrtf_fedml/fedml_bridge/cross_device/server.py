@@ -85,7 +85,8 @@ class DeviceServer:
     def run(self) -> None:
         """All rounds; the devices are told that it is over, however it ends."""
         try:
-            self._gather(self.settings.train.client_num_in_total, "came")
+            if self.session.run.rounds_left:
+                self._gather(self.settings.train.client_num_in_total, "came")
             self.session.play(self._ask, self._choose)
         finally:
             self._awaited = set()

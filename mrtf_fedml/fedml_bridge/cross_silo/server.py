@@ -68,7 +68,8 @@ class SiloServer(SiloManager):
         reason = "it failed"
         try:
             self._heartbeat.start()
-            self._gather()
+            if self.session.run.rounds_left:
+                self._gather()
             self.session.play(self._ask, self._choose)
             reason = ""
         except KeyboardInterrupt:
@@ -192,7 +193,9 @@ class SiloServer(SiloManager):
         anew = self.presence.heard(client, protocol.incarnation_of(message))
         self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
         if anew and client in self._awaited:
-            # It was started anew in the middle of the round, and has lost what it was given.
+            # It was started anew in the middle of the round, and has lost what it was given. It may have answered
+            # before, too late to be counted: what it sends now is a second copy.
+            self.session.run.asking([client])
             self._send_round(client)
 
     def _drain(self) -> None:
@@ -212,6 +215,8 @@ class SiloServer(SiloManager):
             self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
 
     def _say_goodbye(self, reason: str) -> None:
+        # Also to those of whom the server had no time to hear.
+        self._drain()
         deadline = time.monotonic() + min(_FAREWELL_SECONDS, self.silo_settings.silo_timeout)
         for client in sorted(self.presence.here):
             self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
