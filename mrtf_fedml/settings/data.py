@@ -73,6 +73,11 @@ class DataSettings:
         return {"hetero": "dirichlet", "homo": "iid"}.get(value, value)
 
     @property
+    def is_own(self) -> bool:
+        """Whether the data are the user's own, and not a dataset known by its name."""
+        return self.dataset in ("npz", "images", "csv") or self.loader is not None or self.own_data_file is not None
+
+    @property
     def clients_come_with_the_data(self) -> bool:
         """Whether the data say how many clients there are, and not `client_num_in_total`."""
         return self.partition_method == "user" or self.loader is not None
