@@ -15,10 +15,10 @@ from .examiner import Examiner
 from .own_file import read_own_file
 from .partition import warn_of_single_samples
 from .shards import TensorShard
-from .sources import Source, load_source
+from .sources import Source
 from .sources.memory import memory_of
 from .tensors import to_tensor
-from .transductive import TransductiveDataset, divided, load
+from .transductive import TransductiveDataset, divided, load, named_source
 
 
 class SiloDataset(list[Any]):
@@ -110,7 +110,7 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
 
 
 def _taking_part(settings: RunSettings) -> tuple[Source, list[Any]]:
-    source, parts = divided(load_source(settings.data), settings)
+    source, parts = divided(named_source(settings.data), settings)
     _check_silos(len(parts), settings)
     return source, parts
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..settings import RunSettings
+from ..settings import DataSettings, RunSettings
 from .cross_domain import server_part
 from .examiner import Examiner
 from .listing import listed
@@ -101,13 +101,33 @@ def load(settings: RunSettings) -> TransductiveDataset:
     test data are its own shard: no client sees the server's inputs.
     """
     if settings.data.loader is None:
-        return from_source(load_source(settings.data), settings)
+        return from_source(named_source(settings.data), settings)
     loaded = call_loader(settings.data.loader, settings)
     if isinstance(loaded, Source):
         return from_source(_checked_again(loaded), settings)
     if settings.data.server_samples is not None:
         raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
     return from_fedml(loaded)
+
+
+def named_source(data: DataSettings) -> Source:
+    """What `data_args.dataset` names; a file beside it that it would never open is an error.
+
+    The labels of another dataset, given without a word, look like an answer.
+    """
+    own, other = ("npz", "csv", "images"), data.server_dataset
+    unread = {
+        "data_file": data.dataset not in own and other != "npz",
+        "server_file": data.dataset not in ("csv", "images") and other is None,
+    }
+    for key, is_unread in unread.items():
+        if is_unread and getattr(data, key) is not None:
+            kinds = "npz, csv or images" if key == "data_file" else "csv or images, or name data_args.server_dataset"
+            raise UserError(
+                f"data_args.{key} is {getattr(data, key)!r} but data_args.dataset is {data.dataset!r}, which does not "
+                f"read it; set data_args.dataset to {kinds}, or leave {key} out"
+            )
+    return load_source(data)
 
 
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
