@@ -72,6 +72,8 @@ def test_wrong_arrays(
     [
         ({"dataset": "npz", "data_file": "nowhere.npz"}, "nowhere.npz"),
         ({"dataset": "npz"}, "data_file"),
+        ({"data_file": "mine.npz"}, "set data_args.dataset to npz, csv or images"),
+        ({"server_file": "mine.csv"}, "data_args.server_file is 'mine.csv' but data_args.dataset is 'digits'"),
         ({"dataset": "digitz"}, "did you mean 'digits'"),
         ({"classes_per_client": 11}, "classes_per_client"),
         ({"partition_method": "iid", "client_num_in_total": 5000}, "client_num_in_total"),

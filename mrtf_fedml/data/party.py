@@ -14,8 +14,9 @@ from .cross_domain import ServerPart, server_part, shortened
 from .examiner import Examiner
 from .own_file import read_own_file
 from .partition import warn_of_single_samples
+from .preprocessing import Kind, Preprocessing, Scale, is_standardised, kind_of, preprocessing_of
 from .shards import TensorShard
-from .sources import Source, load_source
+from .sources import Source, named_source
 from .sources.memory import memory_of
 from .tensors import to_tensor
 from .transductive import TransductiveDataset, divided, load
@@ -50,12 +51,28 @@ def _for_server(settings: RunSettings) -> TransductiveDataset:
     if own is None and settings.data.loader is not None:
         whole = _all_clients(settings)
         return _server_alone(
-            whole.server_inputs, whole.examiner, whole.ids, whole.class_names, settings.train.batch_size
+            whole.server_inputs, whole.examiner, whole.ids, whole.class_names, settings, whole.preprocessing
         )
-    source = _taking_part(settings)[0] if own is None else read_own_file(own, 0, memory_of(settings.data))
-    part = _server_part(source, settings, own)
+    if own is None:
+        source, parts = _taking_part(settings)
+        part = _server_part(source, settings, own)
+        preprocessing = preprocessing_of(source, parts, settings, lambda: part.inputs)
+    else:
+        source = read_own_file(own, 0, memory_of(settings.data))
+        part = _server_part(source, settings, own)
+        preprocessing = _by_server_alone(part.inputs, kind_of(source), settings)
+    inputs = part.inputs if preprocessing.scale is None else preprocessing.scale(part.inputs)
     examiner = None if part.labels is None else Examiner(torch.from_numpy(part.labels), source.class_names)
-    return _server_alone(part.inputs, examiner, part.ids, source.class_names, settings.train.batch_size)
+    return _server_alone(inputs, examiner, part.ids, source.class_names, settings, preprocessing)
+
+
+def _by_server_alone(inputs: Tensor, kind: Kind, settings: RunSettings) -> Preprocessing:
+    """Where every party has a file of its own, the server's inputs decide, and the silos are told with the weights.
+
+    So nothing of a silo's samples leaves it for this, and all have one scale; each silo's own scale would move the
+    samples of one class in different ways.
+    """
+    return Preprocessing(kind, Scale.of([inputs]) if is_standardised(settings, inputs, kind) else None)
 
 
 def _server_part(source: Source, settings: RunSettings, own: str | None) -> ServerPart:
@@ -71,7 +88,8 @@ def _server_alone(
     examiner: Examiner | None,
     ids: list[str],
     class_names: list[str],
-    batch_size: int,
+    settings: RunSettings,
+    preprocessing: Preprocessing,
 ) -> TransductiveDataset:
     return TransductiveDataset(
         train_num=0,
@@ -83,7 +101,8 @@ def _server_alone(
         examiner=examiner,
         ids=ids,
         class_names=class_names,
-        batch_size=batch_size,
+        batch_size=settings.train.batch_size,
+        preprocessing=preprocessing,
     )
 
 
@@ -104,13 +123,17 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
         rows = np.arange(len(source.y_train))
         warn_of_single_samples({client: len(rows)})
     inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
+    if own is None:
+        # In a try-out every machine has the server's samples too; nothing of them but a scale is kept.
+        preprocessing = preprocessing_of(source, parts, settings, lambda: _server_part(source, settings, own).inputs)
+        inputs = inputs if preprocessing.scale is None else preprocessing.scale(inputs)
     augments = source.augments and settings.data.augmentation == "auto"
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
     return SiloDataset(shard, shard.samples, client, source.class_num, inputs)
 
 
 def _taking_part(settings: RunSettings) -> tuple[Source, list[Any]]:
-    source, parts = divided(load_source(settings.data), settings)
+    source, parts = divided(named_source(settings.data), settings)
     _check_silos(len(parts), settings)
     return source, parts
 

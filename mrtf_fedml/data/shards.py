@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,11 @@ class TensorShard:
     def labels(self) -> Tensor:
         """The client's own labels, in the order of its indices."""
         return self._all_labels[self.indices]
+
+    def scaled(self, scale: Callable[[Tensor], Tensor]) -> TensorShard:
+        """The same samples with `scale` applied to their inputs, in a shard that shares nothing with others'."""
+        inputs, rows = scale(self.inputs[self.indices]), np.arange(self.samples)
+        return TensorShard(inputs, self.labels, rows, self.batch_size, self.augments)
 
     def __len__(self) -> int:
         return len(_spans(self.samples, self.batch_size))

@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..randomness import forked
 from ..settings import RunSettings
 from .cross_domain import server_part
 from .examiner import Examiner
 from .listing import listed
 from .loader import call_loader
 from .partition import by_user, partition, warn_of_single_samples
+from .preprocessing import Preprocessing, Scale, is_standardised, preprocessing_of, scaled_entry
 from .server_set import read_server_set
 from .shards import TensorShard, UnlabelledSet
-from .sources import Source, checked_source, load_source
+from .sources import Source, checked_source, named_source
 from .sources.reading import first_line
 from .tensors import to_tensor
 from .users import with_chosen_users
@@ -46,6 +48,7 @@ class TransductiveDataset(list[Any]):
         ids: list[str],
         class_names: list[str],
         batch_size: int,
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         #: The server's samples [M, ...], in the order in which predictions are given.
         self.server_inputs = server_inputs
@@ -54,6 +57,8 @@ class TransductiveDataset(list[Any]):
         #: The user's name of each server sample.
         self.ids = ids
         self.class_names = class_names
+        #: What was done to the samples.
+        self.preprocessing = preprocessing or Preprocessing()
         super().__init__(
             [
                 train_num,
@@ -101,13 +106,13 @@ def load(settings: RunSettings) -> TransductiveDataset:
     test data are its own shard: no client sees the server's inputs.
     """
     if settings.data.loader is None:
-        return from_source(load_source(settings.data), settings)
+        return from_source(named_source(settings.data), settings)
     loaded = call_loader(settings.data.loader, settings)
     if isinstance(loaded, Source):
         return from_source(_checked_again(loaded), settings)
     if settings.data.server_samples is not None:
         raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
-    return from_fedml(loaded)
+    return _standardised(from_fedml(loaded), settings)
 
 
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
@@ -116,6 +121,9 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     source, parts = divided(source, settings)
     inputs, labels = to_tensor(source.x_train, source.tokens), torch.from_numpy(source.y_train)
     server = server_part(source, data, tuple(inputs.shape[1:]))
+    preprocessing = preprocessing_of(source, parts, settings, lambda: server.inputs)
+    scale = preprocessing.scale or torch.nn.Identity()
+    inputs = scale(inputs)
     augments = source.augments and data.augmentation == "auto"
     shards = {k: TensorShard(inputs, labels, indices, batch_size, augments) for k, indices in enumerate(parts)}
     everything = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size, augments)
@@ -125,11 +133,38 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
         train_local_num_dict={client: shard.samples for client, shard in shards.items()},
         train_local_dict=shards,
         test_local_dict=dict(shards),
-        server_inputs=server.inputs,
+        server_inputs=scale(server.inputs),
         examiner=None if server.labels is None else Examiner(torch.from_numpy(server.labels), source.class_names),
         ids=server.ids,
         class_names=source.class_names,
         batch_size=batch_size,
+        preprocessing=preprocessing,
+    )
+
+
+def _standardised(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
+    """The clients of a loader's own and its server's set, brought to the scale of the clients' samples."""
+    clients = dataset[5]
+    if not isinstance(clients, Mapping) or not is_standardised(settings, dataset.server_inputs, "numbers"):
+        return dataset
+    with forked(0, "scale of features"):
+        theirs = (torch.as_tensor(x) for _, client in sorted(clients.items()) for x, _ in client or ())
+        scale = Scale.of([dataset.server_inputs] if settings.privacy.active else theirs)
+    tests = dataset[6]
+    return TransductiveDataset(
+        train_num=dataset[0],
+        train_global=scaled_entry(dataset[2], scale),
+        train_local_num_dict=dataset[4],
+        train_local_dict={client: scaled_entry(entry, scale) for client, entry in clients.items()},
+        test_local_dict={client: scaled_entry(entry, scale) for client, entry in tests.items()}
+        if isinstance(tests, Mapping)
+        else tests,
+        server_inputs=scale(dataset.server_inputs),
+        examiner=dataset.examiner,
+        ids=dataset.ids,
+        class_names=dataset.class_names,
+        batch_size=dataset[3].batch_size,
+        preprocessing=Preprocessing("numbers", scale),
     )
 
 

@@ -13,6 +13,7 @@ from fedml.arguments import Arguments
 
 from ..algorithms import Algorithm, import_named, lasting_name
 from ..settings import RunSettings, section_keys
+from ..settings.mrtf import OWN_DATA, with_preset
 from ..settings.secrets import without_secrets
 from ..settings.sections import Config, in_their_homes, ours_first
 
@@ -61,6 +62,9 @@ def settings_of(args: Any) -> RunSettings:
     if carried is not None and carried.values == _values(args):
         return carried.settings
     config = carried.config if carried is not None else _file_of(args)
+    if carried is None and getattr(args, "preset", None) is None:
+        # A project's data are its own: see RunSettings.from_config.
+        config = with_preset(config, OWN_DATA)
     import_named({**config, "": {"federated_optimizer": getattr(args, "federated_optimizer", "")}})
     values = _values(args)
     settings = RunSettings.from_config(_as_set(config, values))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..algorithms import ClientUpdate
 from ..algorithms.exchange import Weights, as_tensors
+from ..data.preprocessing import Scale
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"
@@ -21,6 +22,8 @@ LOSS = RESERVED + "loss"
 SAMPLES = RESERVED + "samples"
 #: What an algorithm sends beside the weights, entry by entry, either way.
 EXTRA = RESERVED + "extra."
+#: The scale to which silos with files of their own bring their features.
+MEAN, DEVIATION = RESERVED + "mean", RESERVED + "deviation"
 
 #: The tensors of a message.
 Payload = Mapping[str, Tensor]
@@ -34,6 +37,21 @@ def start_payload(weights: Weights, extra: Weights) -> OrderedDict[str, Tensor]:
     (['w'], ['w'])
     """
     return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
+
+
+def scale_payload(scale: Scale | None) -> dict[str, Tensor]:
+    """What tells a silo the server's scale of features; nothing where there is none.
+
+    >>> scale = scale_of(scale_payload(Scale(torch.ones(2), torch.ones(2))))
+    >>> scale is not None and scale.mean.tolist()
+    [1.0, 1.0]
+    """
+    return {} if scale is None else {MEAN: scale.mean, DEVIATION: scale.deviation}
+
+
+def scale_of(payload: Payload) -> Scale | None:
+    """The scale that a payload tells, if any."""
+    return Scale(payload[MEAN], payload[DEVIATION]) if MEAN in payload else None
 
 
 def update_payload(update: ClientUpdate, samples: int | None = None) -> OrderedDict[str, Tensor]:

@@ -70,7 +70,7 @@ class Session:
         return [
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
-            Recorder(ids, self.dataset.class_names),
+            Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),

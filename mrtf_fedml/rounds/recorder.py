@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..data.preprocessing import Preprocessing
 from .callbacks import Callback
+from .model_facts import model_facts
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -13,9 +15,10 @@ if TYPE_CHECKING:
 class Recorder(Callback):
     """Without it nothing of a run is kept, and none can be resumed."""
 
-    def __init__(self, ids: list[str], class_names: list[str]) -> None:
+    def __init__(self, ids: list[str], class_names: list[str], preprocessing: Preprocessing) -> None:
         self.ids = ids
         self.class_names = class_names
+        self.preprocessing = preprocessing
 
     def on_round(self, run: Run, line: dict[str, Any]) -> None:
         """The line first: a state without its line would be taken for a finished round."""
@@ -25,5 +28,11 @@ class Recorder(Callback):
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Predictions, model and summary."""
         run.store.write_predictions(run.answer_logits(), self.ids, self.class_names)
-        run.store.write_model(run.state.answer)
+        run.store.write_model(run.state.answer, self._facts(run))
         run.store.write_json("summary.json", summary)
+
+    def _facts(self, run: Run) -> dict[str, Any]:
+        bench = run.bench
+        return model_facts(
+            bench.model, run.settings.model, bench.inputs.shape[1:], self.class_names, self.preprocessing
+        )

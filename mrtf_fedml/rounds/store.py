@@ -32,6 +32,9 @@ _ANSWERED = "state/answered.json"
 RESUMES = "resumes"
 #: The one entry of the state's metadata: safetensors writes several in an order that differs from file to file.
 _FACTS = "state"
+_MODEL = "model.safetensors"
+#: And the one of the model's.
+_MODEL_FACTS = "mrtf"
 
 
 class RunStore:
@@ -181,9 +184,21 @@ class RunStore:
         np.save(array, probabilities.numpy())
         self._replace("probabilities.npy", array.getvalue())
 
-    def write_model(self, weights: Weights) -> None:
-        """model.safetensors: the weights alone; no time, path or score."""
-        self._replace("model.safetensors", save(_plain(weights)))
+    def write_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
+        """model.safetensors: the weights, and in its header what is needed to use them; no time, path or score."""
+        metadata = {_MODEL_FACTS: json.dumps(facts, sort_keys=True)}
+        self._replace(_MODEL, save(_plain(weights), metadata=metadata))
+
+    def read_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The weights of the model that answered, and what its file tells of it."""
+        file = self.path / _MODEL
+        if not file.is_file():
+            raise UserError(f"{str(self.path)!r} has no {_MODEL}: no round of the run was finished; resume it first")
+        with safe_open(file, framework="pt") as opened:
+            facts = (opened.metadata() or {}).get(_MODEL_FACTS)
+        if facts is None:
+            raise UserError(f"{str(file)!r} does not tell how to use it; run its configuration again")
+        return load_file(file), json.loads(facts)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file of the folder, such as summary.json."""

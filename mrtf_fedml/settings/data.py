@@ -53,6 +53,9 @@ class DataSettings:
     max_memory_mb: Count = 4096
     #: `auto` flips and crops the training batches of natural images (CIFAR); digits and letters stay as they are.
     augmentation: Literal["auto", "none"] = "auto"
+    #: Bring each feature to mean 0 and deviation 1. `auto` does so for tables (rows of numbers) and leaves images as
+    #: they are; true and false do and do not, whatever the data are.
+    standardize: Literal["auto", True, False] = "auto"
     #: The share of the users that take part, where a dataset names its users.
     dset_ratio: PositiveShare = 1.0
     #: How samples are dealt to the clients. `label`: a few classes for each client. `dirichlet` (FedML's `hetero`): in
@@ -71,6 +74,11 @@ class DataSettings:
     @classmethod
     def _fedml_words(cls, value: Any) -> Any:
         return {"hetero": "dirichlet", "homo": "iid"}.get(value, value)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the data are the user's own, and not a dataset known by its name."""
+        return self.dataset in ("npz", "images", "csv") or self.loader is not None or self.own_data_file is not None
 
     @property
     def clients_come_with_the_data(self) -> bool:

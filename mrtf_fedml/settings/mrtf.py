@@ -33,12 +33,16 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+#: The preset of a run that names none, where the data are the user's own or a FedML project's.
+OWN_DATA = "tuned"
+
 
 @dataclass(frozen=True, config=VALIDATED)
 class MrTFSettings:
     """The switches of the refinery (`mrtf_args`). The defaults are the paper's words."""
 
-    #: Sets several keys at once; keys that are written out override it. `paper` is the defaults below.
+    #: Sets several keys at once; keys that are written out override it. `paper` is the defaults below. Where none is
+    #: named, your own data (`npz`, `images`, `csv`, `loader`, `own_data_file`) and FedML projects get `tuned`.
     preset: Literal["paper", "tuned"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
     #: or package.module:Class.
@@ -103,6 +107,19 @@ class MrTFSettings:
     def _preset_under_explicit_keys(cls, given: ArgsKwargs) -> ArgsKwargs:
         explicit = given.kwargs or {}
         return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})
+
+
+def with_preset(config: Mapping[str, Mapping[str, Any]], preset: str) -> dict[str, dict[str, Any]]:
+    """The sections with that preset in `mrtf_args`, where the user has named none.
+
+    >>> with_preset({"mrtf_args": {"refine_steps": 9}}, "tuned")
+    {'mrtf_args': {'refine_steps': 9, 'preset': 'tuned'}}
+    """
+    sections = {name: dict(values) for name, values in config.items()}
+    own = sections.setdefault("mrtf_args", {})
+    if own.get("preset") is None:
+        own["preset"] = preset
+    return sections
 
 
 def without_preset(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def kind_in_words(kind: Any) -> str:
     if origin is Annotated:
         return kind_in_words(parts[0]) + _bounds(parts[1:])
     if origin is Literal:
-        words = [f"`{value}`" for value in parts]
+        words = [f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in parts]
         return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     if origin is list:
         return f"list of {kind_in_words(parts[0])}s"

@@ -18,6 +18,7 @@ from .data import DataSettings
 from .device import DeviceSettings
 from .kinds import validated
 from .model import ModelSettings
+from .mrtf import OWN_DATA, with_preset
 from .privacy import PrivacySettings
 from .sections import PARTS, Config, declared_settings, in_their_homes, part_of, section_keys, values_of
 from .train import TrainSettings
@@ -52,7 +53,8 @@ class RunSettings:
         parts: dict[str, Any] = {
             name: validated(part, section, part_of(tidy, name)) for name, (section, part) in PARTS.items()
         }
-        settings = cls(**parts, given=tidy)
+        # Who brings own data cannot check the labels, and gets what our measurements support.
+        settings = cls(**parts, given=with_preset(tidy, OWN_DATA) if parts["data"].is_own else tidy)
         for section, own in declared_settings():
             settings.of(own, section)
         if settings.data.clients_come_with_the_data:

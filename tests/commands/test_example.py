@@ -56,3 +56,8 @@ def test_an_unknown_name_is_told_the_nearest(tmp_path: Path) -> None:
 def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_example("quickstart", tmp_path / "nowhere" / "x.yaml")
+
+
+def test_the_files_for_own_data_ask_for_what_measurements_support(tmp_path: Path) -> None:
+    for name in ("own_npz", "own_images", "own_csv"):
+        assert yaml.safe_load(write_example(name, tmp_path).read_text())["mrtf_args"]["preset"] == "tuned"

@@ -110,3 +110,9 @@ def test_the_key_is_one_of_the_data_and_is_written_down_there() -> None:
     settings = small_settings(own_data_file="mine.npz")
     assert settings.data.own_data_file == "mine.npz"
     assert settings.to_config()["data_args"]["own_data_file"] == "mine.npz"
+
+
+def test_a_file_that_the_dataset_does_not_read_is_an_error_for_every_party() -> None:
+    for rank in (None, 0, 1):
+        with pytest.raises(UserError, match=r"data_file is 'mine.npz' but data_args.dataset is 'digits'"):
+            load_for(small_settings(data_file="mine.npz"), rank)

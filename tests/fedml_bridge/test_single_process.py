@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file
+from sklearn.datasets import load_breast_cancer
 
 from mrtf_fedml.algorithms.sampling import chosen_clients
 from mrtf_fedml.cli import main
+from mrtf_fedml.rounds.store import RunStore
 from tests.conftest import answer, metrics, small_config, write_yaml
 
 
@@ -210,8 +212,26 @@ def test_two_processes_do_not_resume_one_folder(
     assert len(metrics(run_dir)) == 4
 
 
-def test_the_model_file_holds_weights_and_nothing_else(finished: Path) -> None:
+def test_the_model_file_holds_weights_and_how_to_use_them_and_nothing_of_the_run(finished: Path) -> None:
     content = (finished / "model.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    assert "__metadata__" not in header
+    (told,) = header.pop("__metadata__").values()
+    facts = json.loads(told)
     assert set(header) == set(load_file(finished / "model.safetensors"))
+    assert set(facts) == {"class_names", "input_shape", "model", "preprocessing", "version"}, "no time, path or score"
+    assert facts["class_names"] == [str(digit) for digit in range(10)]
+    assert (facts["input_shape"], facts["model"]["model"]) == ([1, 8, 8], "lenet")
+    assert facts["preprocessing"] == {"kind": "pixels", "mean": None, "deviation": None, "features": None}
+
+
+def test_a_raw_table_is_labelled_far_better_than_by_its_commonest_class(tmp_path: Path) -> None:
+    cancer = load_breast_cancer()
+    order = np.random.default_rng(0).permutation(len(cancer.target))
+    x, y = cancer.data[order], cancer.target[order]
+    np.savez(tmp_path / "cancer.npz", x_train=x[150:], y_train=y[150:], x_test=x[:150], y_test=y[:150])
+    # The commonest class would be right for some 6 of 10.
+    keys = {"dataset": "npz", "data_file": str(tmp_path / "cancer.npz"), "model": "mlp", "hidden_size": 32}
+    run_dir = run(tmp_path, **keys, partition_method="dirichlet", comm_round=4, learning_rate=0.03)
+    assert json.loads((run_dir / "summary.json").read_text())["accuracy"] > 0.85
+    told = RunStore(run_dir).read_model()[1]["preprocessing"]
+    np.testing.assert_allclose(told["mean"], x[150:].mean(axis=0), rtol=1e-5)

@@ -142,3 +142,14 @@ def test_another_preset_takes_the_place_of_a_resolved_one() -> None:
     assert again == MrTFSettings(refine_steps=9)
     written = with_changes({"mrtf_args": {"feedback": "never"}}, ["preset=tuned"])
     assert written == {"mrtf_args": {"feedback": "never", "preset": "tuned"}}, "what a user wrote himself stays"
+
+
+def test_own_data_get_the_preset_that_measurements_support_and_a_named_one_stays() -> None:
+    def preset(data_args: dict[str, Any], **own: Any) -> str:
+        return str(algorithm_of(RunSettings.from_config({"data_args": data_args, "mrtf_args": own})).own.preset)
+
+    own: list[dict[str, Any]] = [{"dataset": name} for name in ("npz", "images", "csv")]
+    for data_args in [*own, {"loader": "mine:load"}, {"own_data_file": "silo{rank}.npz"}]:
+        assert preset(data_args, refine_steps=5) == "tuned"
+        assert preset(data_args, preset="paper") == "paper"
+    assert preset({"dataset": "digits"}) == preset({"dataset": "mnist"}) == MrTFSettings().preset == "paper"

@@ -24,7 +24,7 @@ from .source import Source, Users
 from .svhn import load_svhn
 from .usps import load_usps
 
-__all__ = ["SOURCES", "Source", "Users", "checked_source", "load_source"]
+__all__ = ["SOURCES", "Source", "Users", "checked_source", "load_source", "named_source"]
 
 logger = logging.getLogger("mrtf_fedml")
 
@@ -63,3 +63,23 @@ def load_source(settings: DataSettings) -> Source:
     if absent:
         logger.warning("%s: no training sample of class %s; no client can learn it", source.name, listed(absent))
     return source
+
+
+def named_source(data: DataSettings) -> Source:
+    """What `data_args.dataset` names; a file beside it that it would never open is an error.
+
+    The labels of another dataset, given without a word, look like an answer.
+    """
+    own, other = ("npz", "csv", "images"), data.server_dataset
+    unread = {
+        "data_file": data.dataset not in own and other != "npz",
+        "server_file": data.dataset not in ("csv", "images") and other is None,
+    }
+    for key, is_unread in unread.items():
+        if is_unread and getattr(data, key) is not None:
+            kinds = "npz, csv or images" if key == "data_file" else "csv or images, or name data_args.server_dataset"
+            raise UserError(
+                f"data_args.{key} is {getattr(data, key)!r} but data_args.dataset is {data.dataset!r}, which does not "
+                f"read it; set data_args.dataset to {kinds}, or leave {key} out"
+            )
+    return load_source(data)

@@ -37,6 +37,7 @@ def checked_source(
     users: Users | None = None,
     tokens: bool = False,
     augments: bool = False,
+    features: list[str] | None = None,
     unknown: bool = False,
 ) -> Source:
     """The arrays as a `Source`, or a `UserError` that names `origin` and the array at fault.
@@ -73,6 +74,7 @@ def checked_source(
         users,
         tokens,
         augments,
+        features,
     )
 
 

@@ -41,7 +41,7 @@ def load_csv(settings: DataSettings) -> Source:
     server = read_table(settings, "server_file", apart, ("id_column",), clients.names)
     labels = clients.texts[settings.label_column]
     class_names = _sorted(clients, set(labels))
-    _warn(clients)
+    _warn(clients, settings)
     return checked_source(
         clients.path.stem,
         f"data file {str(clients.path)!r}",
@@ -52,13 +52,18 @@ def load_csv(settings: DataSettings) -> Source:
         class_names=class_names,
         ids=server.texts.get(id_column),
         users=_users(clients, server, settings.user_column),
+        features=clients.names,
     )
 
 
-def _warn(clients: Table) -> None:
+def _warn(clients: Table, settings: DataSettings) -> None:
     """Of features that are numbers and yet none to learn from."""
-    if np.abs(clients.features).max(initial=0) > LARGE:
-        logger.warning("%r: features larger than %g train badly; bring each near 0 first", str(clients.path), LARGE)
+    if settings.standardize is False and np.abs(clients.features).max(initial=0) > LARGE:
+        logger.warning(
+            "%r: features larger than %g train badly; bring each near 0 first, or leave standardize: false out",
+            str(clients.path),
+            LARGE,
+        )
     counted = np.arange(len(clients.features), dtype=np.float32)
     for position, name in enumerate(clients.names):
         if _ROW_NUMBERS.fullmatch(name) and (clients.features[:, position] == counted).all():

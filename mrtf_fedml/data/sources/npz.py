@@ -46,10 +46,7 @@ def load_npz(settings: DataSettings) -> Source:
     source = checked_source(path.stem, origin, **arrays, tokens="alphabet" in more)
     source = replace(source, users=_users(origin, arrays, more))
     if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2 and not source.tokens:
-        logger.warning(
-            "%r: x_train holds rows of uint8, taken as plain numbers and not scaled; give images as N,H,W",
-            str(path),
-        )
+        logger.warning("%r: x_train holds rows of uint8, taken as a table's numbers; give images as N,H,W", str(path))
     return source
 
 

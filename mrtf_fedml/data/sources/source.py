@@ -49,6 +49,8 @@ class Source:
     tokens: bool = False
     #: The samples are natural images: a mirrored or shifted one is of the same class.
     augments: bool = False
+    #: The names of a table's columns, where they have any.
+    features: list[str] | None = field(default=None, repr=False)
 
     @property
     def class_num(self) -> int:

@@ -12,10 +12,12 @@ import torch
 from fedml.core import ClientTrainer
 from fedml.core.distributed.communication.message import Message
 
+from ...data.preprocessing import Scale, scaled_entry
 from ...errors import RunStopped, UserError
 from ...models.weights import snapshot
 from ..arguments import settings_of
 from ..client_turn import take_turn
+from ..messages import scale_of
 from . import protocol
 from .liveness import Watch
 from .manager import SiloManager, seconds_until
@@ -41,6 +43,7 @@ class Silo(SiloManager):
         self.rounds_done = 0
         self._server: str | None = None
         self._over = False
+        self._scaled = False
         super().__init__(args, settings)
         self.on_arrival = lambda _: self.watch.heard()
 
@@ -110,6 +113,7 @@ class Silo(SiloManager):
     def _take_part(self, message: Message) -> None:
         round_index = protocol.round_of(message)
         received = protocol.weights_in(message)
+        self._bring_to_scale(scale_of(received))
         sent = take_turn(self.trainer, self.client, self.shard, received, round_index, self.device, self.args)
         payload = {key: tensor.cpu() for key, tensor in sent.items()}
         answer = protocol.answer(self.incarnation, self.address.own_id, round_index, self.shard[2], payload)
@@ -117,6 +121,13 @@ class Silo(SiloManager):
             self.rounds_done += 1
         else:
             _log.warning("silo %d could not send its answer of round %d", self.rank, round_index)
+
+    def _bring_to_scale(self, scale: Scale | None) -> None:
+        """Once: a server tells the same numbers in every round, since a silo may have been started anew."""
+        if scale is not None and not self._scaled:
+            train, test, samples = self.shard
+            self.shard = (scaled_entry(train, scale), scaled_entry(test, scale), samples)
+            self._scaled = True
 
     def _end(self, message: Message) -> None:
         self._over = True

@@ -14,7 +14,7 @@ from ...algorithms import ClientUpdate, NoReply
 from ...algorithms.sampling import chosen_clients
 from ...errors import RunStopped, UserError
 from ...rounds.round import Handout, Reply
-from ..messages import start_payload, update_of
+from ..messages import scale_payload, start_payload, update_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
@@ -126,9 +126,12 @@ class SiloServer(SiloManager):
         """What each silo gets: all the same, but where the algorithm has something for each alone."""
         self.com_manager.forget_packed()
         extras = {client: handout.extra(client) for client in handout.clients}
-        shared = None if all(extras.values()) else self.com_manager.pack(handout.weights)
+        # Silos with files of their own cannot know the scale; all others have found the same one by themselves.
+        own_files = self.settings.data.own_data_file is not None
+        scale = scale_payload(self.session.dataset.preprocessing.scale if own_files else None)
+        shared = None if all(extras.values()) else self.com_manager.pack({**handout.weights, **scale})
         return {
-            client: self.com_manager.pack(start_payload(handout.weights, extra)) if extra else shared
+            client: self.com_manager.pack({**start_payload(handout.weights, extra), **scale}) if extra else shared
             for client, extra in extras.items()
         }
 

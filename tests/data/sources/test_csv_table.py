@@ -61,9 +61,13 @@ def test_a_spreadsheets_file(tmp_path: Path) -> None:
     assert len(source.x_train) == 3
 
 
-def test_large_features_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_large_features_are_warned_of_where_nothing_scales_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
         load(tmp_path, CLIENTS.replace("1.5", "15000"))
+        assert "train badly" not in caplog.text
+        load(tmp_path, CLIENTS.replace("1.5", "15000"), standardize=False)
     assert "features larger than 100 train badly" in caplog.text
 
 
