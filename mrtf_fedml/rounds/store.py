@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..algorithms.exchange import Memory, ServerState, Weights
 from ..errors import UserError
+from .changes import changes_between
 
 _STATE = Path("state") / "server.safetensors"
 _METRICS = "metrics.jsonl"
@@ -87,7 +88,7 @@ class RunStore:
     def write_resumed_config(self, config: Mapping[str, Mapping[str, Any]], round_index: int) -> None:
         """The configuration from this round on; what it changes is written down beside it."""
         before, resumes = self.read_config(), self.read_resumes()
-        changes = _changes(before, config)
+        changes = changes_between(before, config)
         if changes:
             resumes[str(round_index)] = {**resumes.get(str(round_index), {}), **changes}
             self.write_config({**config, RESUMES: resumes})
@@ -247,14 +248,3 @@ def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 "tensors, numbers, texts, and lists or dicts (with texts as keys) of these"
             )
     return kept, noted
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The keys whose values differ, as `section.key`; where a run writes is none of its settings."""
-    changes = {}
-    for section in dict.fromkeys([*before, *after]):
-        old, new = before.get(section) or {}, after.get(section) or {}
-        for key in dict.fromkeys([*old, *new]):
-            if old.get(key) != new.get(key) and key != "run_dir":
-                changes[f"{section}.{key}"] = {"from": old.get(key), "to": new.get(key)}
-    return changes

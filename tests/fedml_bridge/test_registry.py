@@ -188,9 +188,14 @@ def test_another_version_of_fedml_is_named(monkeypatch: pytest.MonkeyPatch, capl
 
 def test_what_runs_nowhere_is_refused_with_all_that_runs(tmp_path: Path) -> None:
     args, device, dataset, model = project(tmp_path)
-    args.training_type = "cross_device"
+    args.backend = "GRPC"
     mrtf_fedml.register()
-    with pytest.raises(UserError, match=r"'cross_device' with backend 'sp' .*simulation with sp.*cross_silo with GRPC"):
+    known = r"simulation with sp.*cross_silo with GRPC.*cross_device with MQTT_S3_MNN"
+    with pytest.raises(UserError, match=rf"'simulation' with backend 'GRPC' .*{known}"):
+        FedMLRunner(args, device, dataset, model)
+    args.backend = "sp"
+    args.training_type = "cross_device"
+    with pytest.raises(UserError, match="backend is 'sp'; devices are reached by MQTT_S3_MNN alone"):
         FedMLRunner(args, device, dataset, model)
 
 
