@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 from safetensors import safe_open
@@ -162,13 +163,17 @@ class RunStore:
             for index, (name, label, confidence) in enumerate(rows)
         )
         self._replace("predictions.csv", text.getvalue().encode())
-        array = io.BytesIO()
-        np.save(array, probabilities.numpy())
-        self._replace("probabilities.npy", array.getvalue())
+        self.write_array("probabilities.npy", probabilities.numpy())
 
     def write_model(self, weights: Weights) -> None:
         """model.safetensors: the weights alone; no time, path or score."""
         self._replace("model.safetensors", save(_plain(weights)))
+
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """An array in NumPy's own format, such as probabilities.npy."""
+        content = io.BytesIO()
+        np.save(content, array)
+        self._replace(name, content.getvalue())
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file of the folder, such as summary.json."""
