@@ -43,7 +43,7 @@ def _log_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
     """A run of seconds on the embedded digits; `changes` are keys of any section."""
     config: dict[str, dict[str, Any]] = {
-        "common_args": {"training_type": "simulation", "random_seed": 3},
+        "common_args": {"training_type": "simulation", "random_seed": 3, "keep_features": False},
         "data_args": {"dataset": "digits", "partition_method": "label", "classes_per_client": 3},
         "model_args": {"model": "lenet"},
         "train_args": {

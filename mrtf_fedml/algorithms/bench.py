@@ -43,6 +43,11 @@ class ServerBench:
             return predict_logits_and_features(model, self.inputs, self.tap)
         return predict_logits(model, self.inputs), None
 
+    def features(self, weights: Weights, samples: Tensor) -> Tensor:
+        """h(x) of the samples of these indices by these weights, [N, D]; T rows per sample where it has positions."""
+        self.model.load_state_dict(weights)
+        return predict_logits_and_features(self.model, self.inputs[samples.to(self.inputs.device)], self.tap)[1]
+
     def known_logits(self, updates: Sequence[ClientUpdate]) -> Mapping[int, Tensor]:
         """Logits [M, C] that others have computed, by the update's place; a server alone has none."""
         return {}

@@ -101,10 +101,13 @@ class RoundReport:
             as curves in the report.
         predictions: logits or probabilities for the server's samples, [M, C], by name. Where labels exist they are
             scored by the examiner, as `acc_<name>`; the algorithm never sees a label.
+        votes: the class that each teacher names for each of the server's samples, [K, M], where there are teachers.
+            The report tells how many of the last round's agree with the answer.
     """
 
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     predictions: Mapping[str, Tensor] = field(default_factory=dict)
+    votes: Tensor | None = None
 
 
 def mean_loss(updates: Iterable[ClientUpdate]) -> float | None:

@@ -129,6 +129,7 @@ class MrTF(Algorithm):
         return after, RoundReport(
             metrics={**base_report.metrics, "local_weight": refined.local_weight},
             predictions={**base_report.predictions, **predictions},
+            votes=refined.votes,
         )
 
     def skipped_round(self, state: ServerState) -> ServerState:

@@ -33,6 +33,7 @@ class RefinedRound:
         aggregated_logits: those of theta_{t+1} before it was refined, [M, C].
         local_weight: u_t.
         loss: mean distillation loss over the steps; nan where there were none.
+        votes: the class that each local model names for each sample, [K, M]; a byte each where C allows.
     """
 
     weights: OrderedDict[str, Tensor]
@@ -41,6 +42,7 @@ class RefinedRound:
     aggregated_logits: Tensor
     local_weight: float
     loss: float
+    votes: Tensor
 
 
 def refine(
@@ -82,6 +84,7 @@ def refine(
     local_logits = torch.stack(
         [known[place] if place in known else _read_as(model, weights, read)[0] for place, weights in enumerate(local)]
     )
+    votes = local_logits.argmax(dim=2).to("cpu", torch.uint8 if local_logits.shape[2] <= 256 else torch.int32)
     initial_logits = _read_as(model, initial, read)[0] if settings.self_teaching else None
     needs_features = settings.cluster_refinery and clustering
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
@@ -94,7 +97,7 @@ def refine(
     loss = distil(model, inputs, followed, settings, generator)
     # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
     refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
-    return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss)
+    return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss, votes)
 
 
 def _read_as(model: nn.Module, weights: Weights, read: Reader, features: bool = False) -> tuple[Tensor, Tensor | None]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
+Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,9 @@ class Facts:
     split: Split | None = None
     #: The share of the teachers that name the class that the sample was given, [M].
     agreement: Floats | None = None
-    #: h(x) of the model that answers, [M, D].
+    #: h(x) of the model that answers, [N, D], for the samples `features_index` [N]; for all M where that is None.
     features: Floats | None = None
+    features_index: Indices | None = None
     #: What was changed when the run was resumed, by the index of the first round after it: each key with the values
     #: before and after, `from` and `to`.
     resumes: dict[int, dict[str, Any]] = field(default_factory=dict)

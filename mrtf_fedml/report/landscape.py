@@ -26,10 +26,18 @@ _SIDE, _NARROW, _WIDE = 1000, 330, 620
 _LETTER, _LINE = 7.5, 22
 
 
-def landscape(answer: Answer, features: Floats) -> str | None:
-    """The picture; None where there are too few samples or the features tell nothing."""
-    shown, uncertain = chosen(answer)
-    rows = np.asarray(features[shown], dtype=np.float64).reshape(len(shown), -1)
+def landscape(answer: Answer, features: Floats, known: npt.NDArray[np.int64] | None = None) -> str | None:
+    """The picture; None where there are too few samples or the features tell nothing.
+
+    Args:
+        answer: of the run.
+        features: h(x), a row for each sample of `known`.
+        known: the samples whose features are there; None is all of them.
+    """
+    shown, uncertain = chosen_of(answer.confidences)
+    if known is not None:
+        shown, uncertain = known, np.isin(known, shown[uncertain])
+    rows = np.asarray(features if known is not None else features[shown], dtype=np.float64).reshape(len(shown), -1)
     if len(rows) < LEAST_SAMPLES or not np.isfinite(rows).all() or np.ptp(rows, axis=0).max(initial=0) == 0:
         return None
     centres, classes = prototypes(answer.probabilities[shown], rows)
@@ -51,11 +59,11 @@ def landscape(answer: Answer, features: Floats) -> str | None:
     )
 
 
-def chosen(answer: Answer) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def chosen_of(confidences: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Indices of the samples to draw, in order, and which of them are the least certain."""
-    total = len(answer.ids)
+    total = len(confidences)
     even = np.unique(np.linspace(0, total - 1, min(total, MOST_SAMPLES)).round().astype(np.int64))
-    least = np.argsort(answer.confidences, kind="stable")[:UNCERTAIN]
+    least = np.argsort(confidences, kind="stable")[:UNCERTAIN]
     shown = np.union1d(even, least)
     return shown, np.isin(shown, least)
 

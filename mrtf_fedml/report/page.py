@@ -14,7 +14,7 @@ from .classes import class_bars
 from .confusion import confusion_table
 from .document import card, faint, heading
 from .events import counted, resumed, warnings_of
-from .facts import Answer, Calibration, Examination, Facts, Floats, Split
+from .facts import Answer, Calibration, Examination, Facts, Floats, Indices, Split
 from .landscape import MOST_SAMPLES, UNCERTAIN, landscape
 from .samples import Sample, least_certain
 from .split import shown_clients, split_picture
@@ -49,7 +49,7 @@ def page(facts: Facts, inputs: Tensor | None) -> str:
         sections.append(_predicted(facts.answer, facts.agreement))
         if facts.examination is not None:
             sections.append(_examined(facts.answer, facts.examination))
-        sections.append(_features(facts.answer, facts.features))
+        sections.append(_features(facts.answer, facts.features, facts.features_index))
         sections.append(_uncertain(least_certain(facts.answer, inputs, UNCERTAIN, facts.agreement)))
     sections += [_split(facts.split), _summary(facts)]
     end = document.settings("All settings", facts.config)
@@ -149,8 +149,8 @@ def _calibrated(calibration: Calibration) -> str:
     return card(charts.calibration_chart(calibration), "Calibration", note)
 
 
-def _features(answer: Answer, features: Floats | None) -> str:
-    picture = landscape(answer, features) if features is not None else None
+def _features(answer: Answer, features: Floats | None, known: Indices | None) -> str:
+    picture = landscape(answer, features, known) if features is not None else None
     if picture is None:
         return ""
     part = (

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..data.examiner import Examiner
 from ..errors import UserError
 from ..rounds.store import RunStore
-from .facts import Answer, Calibration, Examination, Facts, Floats, Split
+from .facts import Answer, Calibration, Examination, Facts, Floats, Indices, Split
+from .material import AGREEMENT, FEATURES, FEATURES_INDEX
 
 #: The marks of an answer, kept so that a report can be written anew where the data are not.
 MARKS = "examination.json"
@@ -37,8 +38,9 @@ def read_facts(store: RunStore, inputs: Tensor | None, examiner: Examiner | None
         )
     marks = _marked(probabilities, examiner) if examiner is not None else _kept(store, summary)
     answer = _answer(store, probabilities, list((summary or {}).get("recall") or marks.get("recall") or {}), split)
-    agreement, features = (_array(store, f"{name}.npy", len(probabilities)) for name in ("agreement", "features"))
-    return Facts(config, metrics, summary, answer, _examination(marks), split, agreement, features, resumes)
+    agreement = _array(store, AGREEMENT, len(probabilities))
+    features, known = _features(store, len(probabilities))
+    return Facts(config, metrics, summary, answer, _examination(marks), split, agreement, features, known, resumes)
 
 
 def keep_marks(store: RunStore, facts: Facts) -> None:
@@ -128,6 +130,16 @@ def _array(store: RunStore, name: str, samples: int) -> Floats | None:
         return None
     array = np.load(file, mmap_mode="r")
     return array if len(array) == samples else None
+
+
+def _features(store: RunStore, samples: int) -> tuple[Floats | None, Indices | None]:
+    """The features, and of which samples they are; both None where they are of another answer."""
+    if not (store.path / FEATURES_INDEX).exists():
+        return _array(store, FEATURES, samples), None
+    known = np.load(store.path / FEATURES_INDEX)
+    fits = known.ndim == 1 and len(known) > 0 and 0 <= known.min() <= known.max() < samples
+    features = _array(store, FEATURES, len(known)) if fits else None
+    return features, None if features is None else known
 
 
 def _json(store: RunStore, name: str) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from ..data.examiner import Examiner
 from ..data.statistics import statistics_of
 from ..rounds.callbacks import Callback
 from . import write_report
+from .material import keep_agreement, keep_features
 
 if TYPE_CHECKING:
     from ..rounds.loop import Run
@@ -33,5 +34,8 @@ class ReportWriter(Callback):
             run.store.write_json("split.json", {"counts": split.counts.tolist(), "class_names": split.class_names})
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
-        """The report."""
+        """What only the run can tell the report, and the report."""
+        keep_agreement(run)
+        if run.settings.common.keep_features:
+            keep_features(run)
         write_report(run.store, self._dataset.server_inputs, self._examiner)

@@ -42,6 +42,8 @@ class Run:
         self.callbacks = list(callbacks)
         #: Why somebody asked the run to stop; None while nobody has.
         self.stopped: str | None = None
+        #: What each teacher of the last finished round named, [K, M]; None where there were none.
+        self.votes: Tensor | None = None
         self._scores = scores
         self._filters = filters or Filters()
         self._read: tuple[ServerState, Tensor] | None = None
@@ -133,6 +135,7 @@ class Run:
         self.asking(handout.clients)
         replies = ask(handout)
         server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
+        self.votes = record.report.votes
         line = self._scores.line(self, record)
         for callback in self.callbacks:
             callback.on_round(self, line)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 from safetensors import safe_open
@@ -181,9 +182,7 @@ class RunStore:
             for index, (name, label, confidence) in enumerate(rows)
         )
         self._replace("predictions.csv", text.getvalue().encode())
-        array = io.BytesIO()
-        np.save(array, probabilities.numpy())
-        self._replace("probabilities.npy", array.getvalue())
+        self.write_array("probabilities.npy", probabilities.numpy())
 
     def write_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
         """model.safetensors: the weights, and in its header what is needed to use them; no time, path or score."""
@@ -200,6 +199,12 @@ class RunStore:
         if facts is None:
             raise UserError(f"{str(file)!r} does not tell how to use it; run its configuration again")
         return load_file(file), json.loads(facts)
+
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """An array in NumPy's own format, such as probabilities.npy."""
+        content = io.BytesIO()
+        np.save(content, array)
+        self._replace(name, content.getvalue())
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file of the folder, such as summary.json."""

@@ -25,5 +25,8 @@ class CommonSettings:
     random_seed: int = 0
     #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
+    #: Keep h(x) of up to 1500 of the server's samples in the run's folder, for the report's picture of them. Drawing it
+    #: takes seconds; `false` saves them where many short runs are made.
+    keep_features: bool = True
     #: Classes derived from mrtf_fedml.Callback, as `package.module:Class`. They come beside those that every run has.
     callbacks: list[str] = field(default_factory=list)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from mrtf_fedml.report.facts import Answer
-from mrtf_fedml.report.landscape import MOST_SAMPLES, UNCERTAIN, chosen, embedded, landscape, prototypes
+from mrtf_fedml.report.landscape import MOST_SAMPLES, UNCERTAIN, chosen_of, embedded, landscape, prototypes
 
 
 def answer(samples: int, classes: int = 3) -> Answer:
@@ -36,7 +36,7 @@ def test_prototypes_by_hand() -> None:
 
 def test_of_many_samples_some_are_drawn_and_the_least_certain_among_them() -> None:
     many = answer(MOST_SAMPLES * 3)
-    shown, uncertain = chosen(many)
+    shown, uncertain = chosen_of(many.confidences)
     assert MOST_SAMPLES <= len(shown) <= MOST_SAMPLES + UNCERTAIN
     assert uncertain.sum() == UNCERTAIN
     assert many.confidences[shown[uncertain]].max() <= np.delete(many.confidences, shown[uncertain]).min()
@@ -51,6 +51,19 @@ def test_each_sample_is_a_dot_and_each_predicted_class_has_its_prototype() -> No
     (ring,) = re.findall(r'<path class="ring" d="([^"]*)"', picture)
     assert ring.count("h0") == UNCERTAIN
     assert picture.count("prototype of") == 3
+
+
+def test_features_of_some_samples_are_drawn_for_these() -> None:
+    many = answer(200)
+    known = np.arange(0, 200, 5)
+    rows = np.random.default_rng(1).random((200, 5))
+    picture = landscape(many, rows[known], known)
+    assert picture is not None
+    coloured = re.findall(r'<path class="c\d" d="([^"]*)"', picture)
+    assert sum(path.count("h0") for path in coloured) == len(known)
+    (ring,) = re.findall(r'<path class="ring" d="([^"]*)"', picture)
+    least = np.argsort(many.confidences, kind="stable")[:UNCERTAIN]
+    assert ring.count("h0") == len(np.intersect1d(known, least)) > 0
 
 
 def test_features_that_tell_nothing_have_no_picture() -> None:
