@@ -49,8 +49,9 @@ def test_it_runs_by_its_path_and_by_its_name_with_what_is_its_own(tmp_path: Path
 
 
 def test_it_is_named_in_the_report(tmp_path: Path) -> None:
-    page = (ran(tmp_path, scene(comm_round=1)) / "report.html").read_text()
+    page = (ran(tmp_path, scene(comm_round=2)) / "report.html").read_text()
     assert "Stranger labelled 599 samples" in page
+    assert "disagreement" in page, "what it measures has a curve"
 
 
 class Liar(mrtf_fedml.Algorithm):
