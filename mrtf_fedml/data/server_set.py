@@ -92,7 +92,7 @@ def _pair(batch: Any) -> tuple[Tensor, Tensor | None]:
         return x, None
     y = _tensor(batch[1])
     if len(y) != len(x):
-        raise UserError(f"a batch of test_global has {len(x)} inputs but {len(y)} labels; give one label a sample")
+        raise UserError(f"a batch of test_global has {len(x)} inputs but {len(y)} labels; give one label per sample")
     return x, y
 
 

@@ -1,4 +1,4 @@
-"""Where samples come from: one file a dataset or format, each a function from settings to a `Source`."""
+"""Where samples come from: one file per dataset or format, each a function from settings to a `Source`."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _check_users(origin: str, users: Users | None, clients: int, server: int) ->
 
 def _class_names(origin: str, given: Sequence[Any] | Array | None, least: int) -> list[str]:
     if given is not None and np.ndim(given) == 1 and len(given) > CLASS_LIMIT:
-        raise UserError(f"{origin}: class_names has {len(given)} names, too many for classes; give one name a class")
+        raise UserError(f"{origin}: class_names has {len(given)} names, too many for classes; give one name per class")
     names = _texts(origin, "class_names", range(max(least, 1)) if given is None else given)
     if len(names) < least:
         raise UserError(

@@ -33,7 +33,9 @@ def run(file: Path) -> None:
     dataset = load(settings)
     model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
     device = fedml.device.get_device(args)
-    FedMLRunner(args, device, dataset, model, FailingTrainer(model, args), MrTFAggregator(model, args)).run()
+    runner = FedMLRunner(args, device, dataset, model, FailingTrainer(model, args), MrTFAggregator(model, args))
+    print(f"rank {args.rank} holds {len(dataset.server_inputs)} of the server's inputs", flush=True)
+    runner.run()
 
 
 if __name__ == "__main__":

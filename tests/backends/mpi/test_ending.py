@@ -71,6 +71,8 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(tmp_path: Path) -> N
     changed_config(file, gpu_mapping_file=None, gpu_mapping_key=None)
     told = program(2, "failing_trainer.py", file)
     assert told.returncode == 1
+    assert "rank 0 holds 599 of the server's inputs" in told.stdout
+    assert "rank 1 holds 0 of the server's inputs" in told.stdout, "trainers are the clients, in a FedML project too"
     assert "RuntimeError: the disk is on fire" in told.stderr
     assert "RuntimeError: the disk is on fire" in log_file(tmp_path / "run", 1).read_text()
     goes_on(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from collections import OrderedDict
 
@@ -10,15 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mrtf_fedml.algorithms import ServerBench
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.mpi.placement import Placement
-from mrtf_fedml.fedml_bridge.mpi.refinery import batch_part
+from mrtf_fedml.fedml_bridge.mpi.refinery import SharedBench, batch_part
 from mrtf_fedml.fedml_bridge.mpi.transport import (
     ALIGNMENT,
     Parcel,
     pack,
     unpack,
 )
+from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.refinery.distill import distill, distillation_loss
 from mrtf_fedml.settings import MrTFSettings
 
@@ -67,6 +70,14 @@ def test_every_client_is_handed_out_once_heaviest_first() -> None:
     assert sorted(client for client in order if client is not None) == list(range(40))
     loads = [load[client] for client in order if client is not None]
     assert loads == sorted(loads, reverse=True)
+
+
+def test_a_shared_bench_is_the_servers_bench() -> None:
+    model = nn.Linear(2, 3)
+    bench = ServerBench(model, torch.zeros(4, 2), FeatureTap(model, None, torch.zeros(2, 2)), classes=3, positions=5)
+    shared = SharedBench(bench, *([None] * 3), predicted={})  # type: ignore[arg-type, call-arg]
+    for field in dataclasses.fields(ServerBench):
+        assert getattr(shared, field.name) is getattr(bench, field.name), field.name
 
 
 def test_the_parts_of_a_batch_are_the_batch() -> None:
