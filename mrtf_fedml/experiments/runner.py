@@ -119,7 +119,10 @@ class Runner:
             file = self.folder / f"{trial.key}.yaml"
             # One process needs no broker, no bucket and no account, and the file stays.
             config = without_secrets(trial.config)
-            config.setdefault("common_args", {})["run_dir"] = str(run_dir)
+            common = config.setdefault("common_args", {})
+            common["run_dir"] = str(run_dir)
+            # Many runs would wait for a picture each; `mrtf run` draws it.
+            common.setdefault("keep_features", False)
             threads = config.setdefault("device_args", {}).get("threads") or self._threads()
             config["device_args"]["threads"] = threads
             file.write_text(yaml.safe_dump(config, sort_keys=False))

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table
+from tests.backends.cross_silo.federation import PATIENCE, Party, free_ports, grpc_table
 
 ROOT = Path(__file__).parents[2]
 NAME = "torch_mrtf_mnist_lr"
@@ -34,14 +35,14 @@ def copied(backend: str, folder: Path, **comm_args: Any) -> Path:
     return example
 
 
-def ran(example: Path, variant: str, *words: str) -> str:
-    """The predictions of the one run that the script makes."""
-    before = set(example.glob("runs/*"))
+def by_script(example: Path, variant: str, *words: str) -> str:
+    """The answer of the script, as a user calls it."""
     variables = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
         "OMP_NUM_THREADS": "1",
     }
+    before = set(example.glob("runs/*"))
     told = subprocess.run(
         ["sh", str(example / f"run_{variant}_example.sh"), *words],
         env=variables,
@@ -51,6 +52,40 @@ def ran(example: Path, variant: str, *words: str) -> str:
     )
     logs = [log.read_text() for log in example.glob("*.log")]
     assert told.returncode == 0, "\n".join([told.stdout, told.stderr, *logs])
+    return answer_of(example, before)
+
+
+def by_forks(example: Path, variant: str, monkeypatch: pytest.MonkeyPatch, parties: int = 1) -> str:
+    """The answer of the program, in processes that have imported FedML already: server first."""
+    monkeypatch.chdir(example)
+    before = set(example.glob("runs/*"))
+    program = f"{NAME}_{variant}_example.py"
+    started = [
+        Party(_program, [program, str(rank), "client" if rank else "server"], example / f"{rank}.log")
+        for rank in range(parties)
+    ]
+    try:
+        assert [party.ended() for party in started] == [0] * parties, "\n".join(party.told for party in started)
+    finally:
+        for party in started:
+            party.process.kill()
+    return answer_of(example, before)
+
+
+def _program(words: list[str]) -> int:
+    import runpy
+
+    import torch
+
+    torch.set_num_threads(1)
+    program, rank, role = words
+    sys.argv = [program, "--cf", "config/fedml_config.yaml", "--rank", rank, "--role", role]
+    runpy.run_path(program, run_name="__main__")
+    return 0
+
+
+def answer_of(example: Path, before: set[Path]) -> str:
+    """The predictions of the one run that was made."""
     (run_dir,) = set(example.glob("runs/*")) - before
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["algorithm"], summary["preset"], summary["rounds"]) == ("MrTF", "tuned", 2)
@@ -59,11 +94,12 @@ def ran(example: Path, variant: str, *words: str) -> str:
     return (run_dir / "predictions.csv").read_text()
 
 
-def test_one_process_and_mpi_give_the_same_answer(tmp_path: Path) -> None:
+def test_one_process_and_mpi_give_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, ranks = copied("sp", tmp_path), copied("mpi", tmp_path)
-    answers = {variant: ran(alone, variant) for variant in VARIANTS}
-    assert answers["one_line"] == answers["step_by_step"] != answers["custom_data_and_model"]
-    assert ran(ranks, "one_line", "1") == answers["one_line"]
+    answer = by_script(alone, "one_line")
+    assert by_forks(alone, "step_by_step", monkeypatch) == answer
+    assert by_forks(alone, "custom_data_and_model", monkeypatch) != answer
+    assert by_script(ranks, "one_line", "1") == answer
 
 
 def test_across_silos_over_grpc(tmp_path: Path) -> None:
@@ -72,11 +108,13 @@ def test_across_silos_over_grpc(tmp_path: Path) -> None:
     shipped = example / "config" / "grpc_ipconfig.csv"
     assert shipped.read_text().splitlines()[0] == table.read_text().splitlines()[0]
     shutil.copy(table, shipped)
-    ran(example, "one_line")
+    by_script(example, "one_line")
 
 
-def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
-    ran(copied("mqtt_s3", tmp_path, **mqtt_s3), "custom_data_and_model")
+def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(
+    tmp_path: Path, mqtt_s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_forks(copied("mqtt_s3", tmp_path, **mqtt_s3), "custom_data_and_model", monkeypatch, parties=3)
 
 
 def test_programs_that_are_not_run_here_are_those_that_are() -> None:

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from mrtf_fedml.algorithms import ServerBench
 from mrtf_fedml.cli import main
 from mrtf_fedml.data import load
 from mrtf_fedml.models import FeatureTap, predict_logits_and_features
 from mrtf_fedml.models.catalogue import create_model
-from mrtf_fedml.report.material import keep_agreement
+from mrtf_fedml.report.material import keep_agreement, keep_features
 from mrtf_fedml.rounds.store import RunStore
 from mrtf_fedml.settings import RunSettings
 from tests.conftest import small_config, write_yaml
@@ -54,6 +55,31 @@ def test_agreement_is_the_share_of_teachers_that_name_the_given_class(tmp_path: 
     votes = torch.tensor([[0, 1, 1], [0, 2, 1], [0, 1, 2], [0, 0, 1]], dtype=torch.uint8)
     keep_agreement(_ended(store, answer, votes))
     assert np.load(tmp_path / "agreement.npy").tolist() == [1.0, 0.5, 0.25]
+
+
+class AtEachPosition(torch.nn.Module):
+    """Answers [N, C, T]; h(x) at a position is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(9, 6)
+        self.output = torch.nn.Linear(6, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.output(self.embedding(tokens)).transpose(1, 2)
+
+
+def test_each_position_has_its_own_features(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = AtEachPosition(), torch.arange(12).reshape(3, 4) % 9
+    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), classes=3, positions=4)
+    answer = dict(model.state_dict())
+    run: Any = _ended(RunStore(tmp_path), bench.logits(answer), torch.zeros(1, 12))
+    run.bench, run.state = bench, SimpleNamespace(answer=answer)
+    keep_features(run)
+    assert np.load(tmp_path / "features_index.npy").tolist() == list(range(12))
+    expected = model.embedding(inputs.flatten()).detach().numpy()
+    assert np.array_equal(np.load(tmp_path / "features.npy"), expected)
 
 
 def _ended(store: RunStore, answer: torch.Tensor, votes: torch.Tensor) -> Any:
