@@ -25,12 +25,13 @@ from .transductive import TransductiveDataset, divided, load
 class SiloDataset(list[Any]):
     """FedML's list of eight with one client's shard in it, and without the server's set."""
 
-    def __init__(self, entry: Any, samples: int, client: int, class_num: int, example_inputs: Tensor) -> None:
-        self.class_num = class_num
+    def __init__(self, entry: Any, samples: int, client: int, class_names: list[str], example_inputs: Tensor) -> None:
+        self.class_names = class_names
+        self.class_num = len(class_names)
         #: A few inputs [N, ...] of this silo's own, to try a model on.
         self.example_inputs = example_inputs
         local = {client: entry}
-        super().__init__([samples, 0, None, None, {client: samples}, local, dict(local), class_num])
+        super().__init__([samples, 0, None, None, {client: samples}, local, dict(local), self.class_num])
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -113,7 +114,7 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
         whole = _all_clients(settings)
         # A sample of the server's would be none of this silo's business: only its shape is kept.
         shape = torch.zeros_like(whole.server_inputs[:2])
-        return SiloDataset(whole[5][client], whole[4][client], client, whole.class_num, shape)
+        return SiloDataset(whole[5][client], whole[4][client], client, whole.class_names, shape)
     if own is None:
         # The split depends on the labels and the seed alone, so every party computes the same one.
         source, parts = _taking_part(settings)
@@ -129,7 +130,7 @@ def _for_silo(settings: RunSettings, client: int) -> SiloDataset:
         inputs = inputs if preprocessing.scale is None else preprocessing.scale(inputs)
     augments = source.augments and settings.data.augmentation == "auto"
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
-    return SiloDataset(shard, shard.samples, client, source.class_num, inputs)
+    return SiloDataset(shard, shard.samples, client, source.class_names, inputs)
 
 
 def _taking_part(settings: RunSettings) -> tuple[Source, list[Any]]:

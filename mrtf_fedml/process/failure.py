@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ..errors import UserError
+from ..errors import RunStopped, UserError
 from .start import (
     AgreedError,
     mpi_is_running,
@@ -52,12 +52,12 @@ def _end_all(error: BaseException) -> NoReturn:
         else:
             time.sleep(GRACE_SECONDS)
         _abort(INTERRUPTED)
-    wrong = isinstance(error, UserError)
-    message = str(error) if wrong else "".join(traceback.format_exception(error))
+    wrong, known = isinstance(error, UserError), isinstance(error, UserError | RunStopped)
+    message = str(error) if known else "".join(traceback.format_exception(error))
     if rank > 0:
         # Rank 0 logs to the terminal, and has it said there already.
         _log.error("%s", message)
-    _say(f"mrtf: rank {rank}: {message}" if wrong else f"mrtf: rank {rank} failed and ends the run\n{message}")
+    _say(f"mrtf: rank {rank}: {message}" if known else f"mrtf: rank {rank} failed and ends the run\n{message}")
     _abort(WRONG if wrong else FAILED)
 
 

@@ -19,8 +19,10 @@ from ..arguments import settings_of
 from ..client_turn import take_turn
 from ..messages import scale_of
 from . import protocol
+from .form import Form, Malformed
 from .liveness import Watch
 from .manager import SiloManager, seconds_until
+from .terms import Terms
 
 _log = logging.getLogger(__name__)
 
@@ -38,13 +40,16 @@ class Silo(SiloManager):
         self.client = int(args.rank) - 1
         self.shard = own_shard(dataset, self.client)
         trainer.model.to(device)
-        self.model_signature = protocol.signature_of(snapshot(trainer.model))
+        weights = snapshot(trainer.model)
+        self.terms = Terms.of(weights, getattr(dataset, "class_names", None), settings.privacy)
         self.watch = Watch(settings.silo.silo_timeout)
         self.rounds_done = 0
         self._server: str | None = None
         self._over = False
         self._scaled = False
-        super().__init__(args, settings)
+        self._faults = 0
+        self._taken: tuple[str, int] | None = None
+        super().__init__(args, settings, Form(weights))
         self.on_arrival = lambda _: self.watch.heard()
 
     def register_message_receive_handlers(self) -> None:
@@ -111,8 +116,18 @@ class Silo(SiloManager):
             self.tries_to_send(self._status(protocol.ONLINE))
 
     def _take_part(self, message: Message) -> None:
-        round_index = protocol.round_of(message)
         received = protocol.weights_in(message)
+        try:
+            round_index = protocol.round_of(message)
+            self.form.check(received)
+        except Malformed as error:
+            self._count_fault(str(error))
+            return
+        taken = (protocol.incarnation_of(message), round_index)
+        if taken == self._taken:
+            # A call that was repeated by the network: a second answer would tell the server a second noisy copy.
+            return
+        self._taken = taken
         self._bring_to_scale(scale_of(received))
         sent = take_turn(self.trainer, self.client, self.shard, received, round_index, self.device, self.args)
         payload = {key: tensor.cpu() for key, tensor in sent.items()}
@@ -128,6 +143,15 @@ class Silo(SiloManager):
             train, test, samples = self.shard
             self.shard = (scaled_entry(train, scale), scaled_entry(test, scale), samples)
             self._scaled = True
+
+    def _count_fault(self, reason: str) -> None:
+        self._faults += 1
+        _log.warning("silo %d: a message of the server cannot be used: %s", self.rank, reason)
+        if self._faults >= self.silo_settings.max_faults:
+            raise RunStopped(
+                f"the server has sent silo {self.rank} {self._faults} messages that cannot be used "
+                f"(comm_args.max_faults); the last: {reason}"
+            )
 
     def _end(self, message: Message) -> None:
         self._over = True
@@ -145,7 +169,7 @@ class Silo(SiloManager):
         goodbye.join(timeout=_LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
-        return protocol.status(self.incarnation, self.address.own_id, word, self.model_signature)
+        return protocol.status(self.incarnation, self.address.own_id, word, self.terms.facts())
 
 
 def own_shard(dataset: Any, client: int) -> tuple[Any, Any, int]:

@@ -7,6 +7,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -15,10 +16,14 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...errors import UserError, nearest
 from ...settings import RunSettings
+from .form import Form
 from .protocol import READY, SERVER, new_incarnation
 from .transports.backend import PartyAddress, SiloBackend, Unreachable
 
 _log = logging.getLogger(__name__)
+
+#: Messages that may wait while a party trains or refines; what comes beyond it is dropped.
+_MOST_WAITING = 1000
 
 BACKENDS = ("GRPC", "TRPC", "MPI", "MQTT_S3")
 
@@ -29,14 +34,15 @@ class SiloManager(FedMLCommManager):
     #: Seconds for which a send is tried again; None is `silo_timeout`.
     patience: ClassVar[float | None] = None
 
-    def __init__(self, args: Any, settings: RunSettings) -> None:
+    def __init__(self, args: Any, settings: RunSettings, form: Form) -> None:
         self.settings = settings
         self.silo_settings = settings.silo
         self.incarnation = new_incarnation()
-        self.address = _address(args, settings, self.patience)
+        self.form = form
+        self.address = replace(_address(args, settings, self.patience), longest=form.longest)
         #: Tells liveness of everything that arrives.
         self.on_arrival: Callable[[Message], None] | None = None
-        self._inbox: queue.Queue[Message] = queue.Queue()
+        self._inbox: queue.Queue[Message] = queue.Queue(_MOST_WAITING)
         super().__init__(args, args.comm, self.address.rank, self.address.silos, args.backend)
         self.register_message_receive_handlers()
 
@@ -71,7 +77,10 @@ class SiloManager(FedMLCommManager):
             return
         if self.on_arrival is not None:
             self.on_arrival(msg_params)
-        self._inbox.put(msg_params)
+        try:
+            self._inbox.put_nowait(msg_params)
+        except queue.Full:
+            _log.warning("rank %d: a message was dropped, since %d wait already", self.rank, _MOST_WAITING)
 
     def next_message(self, seconds: float) -> Message | None:
         """What arrived first, or None after so many seconds."""
@@ -82,7 +91,8 @@ class SiloManager(FedMLCommManager):
 
     def handle(self, message: Message | None) -> None:
         """Do what the message asks for; one of a type that this party does not know is none of its business."""
-        handler = None if message is None else self.message_handler_dict.get(message.get_type())
+        kind = None if message is None else message.get_type()
+        handler = self.message_handler_dict.get(kind) if isinstance(kind, int | str) else None
         if handler is not None:
             handler(message)
 

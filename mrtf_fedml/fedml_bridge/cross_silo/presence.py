@@ -17,6 +17,7 @@ class Presence:
         self._incarnations: dict[int, str] = {}
         self._here: set[int] = set()
         self._gone: set[int] = set()
+        self._barred: set[int] = set()
         self._lock = threading.Lock()
 
     @property
@@ -43,8 +44,9 @@ class Presence:
         with self._lock:
             anew = self._incarnations.get(client) != incarnation
             self._incarnations[client] = incarnation
-            self._here.add(client)
-            self._gone.discard(client)
+            if client not in self._barred:
+                self._here.add(client)
+                self._gone.discard(client)
             return anew
 
     def lose(self, client: int, incarnation: str) -> None:
@@ -53,6 +55,13 @@ class Presence:
             if self._incarnations.get(client, "") == incarnation:
                 self._here.discard(client)
                 self._gone.add(client)
+
+    def bar(self, client: int) -> None:
+        """The silo is not chosen again, whatever it says."""
+        with self._lock:
+            self._barred.add(client)
+            self._here.discard(client)
+            self._gone.add(client)
 
     def leave(self, client: int) -> None:
         """The silo has said goodbye."""

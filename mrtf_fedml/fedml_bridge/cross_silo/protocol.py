@@ -8,14 +8,14 @@ silent.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from fedml.core.distributed.communication.message import Message
 from fedml.cross_silo.server.message_define import MyMessage
-from torch import Tensor
+
+from .form import Malformed
 
 PING = MyMessage.MSG_TYPE_S2C_CHECK_CLIENT_STATUS
 ROUND = MyMessage.MSG_TYPE_S2C_SYNC_MODEL_TO_CLIENT
@@ -32,18 +32,16 @@ SERVER = 0
 _ROUND_INDEX = "round_idx"
 _INCARNATION = "incarnation"
 _REASON = "reason"
-_MODEL_SIGNATURE = "model_signature"
+_TERMS = "terms"
+#: Nobody has more samples than that; larger numbers would make floats of sums.
+_MOST_SAMPLES = 2**53
+#: A stranger's text is not repeated at length.
+_LONGEST_REASON = 1000
 
 
 def new_incarnation() -> str:
     """A name for this process's part in the run."""
     return uuid.uuid4().hex
-
-
-def signature_of(weights: Mapping[str, Tensor]) -> str:
-    """A hash of the weights' names, shapes and types; parties whose signatures differ cannot exchange weights."""
-    text = ";".join(f"{key}:{tuple(tensor.shape)}:{tensor.dtype}" for key, tensor in sorted(weights.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def ping(incarnation: str, receiver: int) -> Message:
@@ -62,9 +60,9 @@ def finish(incarnation: str, receiver: int, reason: str) -> Message:
     return _message(FINISH, SERVER, receiver, {_INCARNATION: incarnation, _REASON: reason})
 
 
-def status(incarnation: str, sender: int, word: str, model_signature: str) -> Message:
-    """A silo is there, or has ended."""
-    facts = {_INCARNATION: incarnation, MyMessage.MSG_ARG_KEY_CLIENT_STATUS: word, _MODEL_SIGNATURE: model_signature}
+def status(incarnation: str, sender: int, word: str, terms: Mapping[str, Any]) -> Message:
+    """A silo is there, on these terms, or has ended."""
+    facts = {_INCARNATION: incarnation, MyMessage.MSG_ARG_KEY_CLIENT_STATUS: word, _TERMS: dict(terms)}
     return _message(STATUS, sender, SERVER, facts)
 
 
@@ -79,29 +77,47 @@ def incarnation_of(message: Message) -> str:
     return str(message.get(_INCARNATION))
 
 
+def sender_of(message: Message) -> int:
+    """Who says that it speaks; nobody's number where it is none."""
+    sender = message.get_sender_id()
+    # FedML's platform writes its numbers as texts too.
+    if isinstance(sender, str) and sender.isascii() and sender.isdigit() and len(sender) < 20:
+        return int(sender)
+    return sender if isinstance(sender, int) else -1
+
+
 def round_of(message: Message) -> int:
     """The round that a message belongs to."""
-    return int(message.get(_ROUND_INDEX))
+    return _whole(message.get(_ROUND_INDEX), "round")
 
 
 def reason_of(message: Message) -> str:
     """Why a run was ended, or nothing."""
-    return str(message.get(_REASON) or "")
+    return str(message.get(_REASON) or "")[:_LONGEST_REASON]
 
 
-def status_of(message: Message) -> tuple[str, str]:
-    """The word of a silo's status, and the signature of its model."""
-    return str(message.get(MyMessage.MSG_ARG_KEY_CLIENT_STATUS)), str(message.get(_MODEL_SIGNATURE))
+def status_of(message: Message) -> tuple[str, Any]:
+    """The word of a silo's status, and the terms that it names."""
+    return str(message.get(MyMessage.MSG_ARG_KEY_CLIENT_STATUS)), message.get(_TERMS)
 
 
 def samples_of(message: Message) -> int:
     """How many samples an answer was trained on."""
-    return int(message.get(MyMessage.MSG_ARG_KEY_NUM_SAMPLES))
+    samples = _whole(message.get(MyMessage.MSG_ARG_KEY_NUM_SAMPLES), "number of samples")
+    if not 1 <= samples <= _MOST_SAMPLES:
+        raise Malformed(f"its number of samples is {samples:.6g}")
+    return samples
 
 
 def weights_in(message: Message) -> Any:
     """The weights that a message carries."""
     return message.get(MyMessage.MSG_ARG_KEY_MODEL_PARAMS)
+
+
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed(f"its {what} is missing" if value is None else f"its {what} is a {type(value).__name__}")
+    return value
 
 
 def _message(kind: int, sender: int, receiver: int, facts: Mapping[str, Any]) -> Message:

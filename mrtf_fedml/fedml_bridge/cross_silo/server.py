@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from typing import Any, ClassVar
 
 import torch
@@ -18,9 +19,11 @@ from ..messages import scale_payload, start_payload, update_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
+from .form import Form, Malformed
 from .liveness import Heartbeat
 from .manager import SiloManager, seconds_until
 from .presence import Presence
+from .terms import Terms
 from .transports.backend import Unreachable
 
 _log = logging.getLogger(__name__)
@@ -44,8 +47,7 @@ class SiloServer(SiloManager):
                 "part in a round (train_args.client_num_per_round); lower it"
             )
         self.aggregator = aggregator
-        self.model_signature = protocol.signature_of(aggregator.get_model_params())
-        super().__init__(args, settings)
+        super().__init__(args, settings, Form(aggregator.get_model_params()))
         try:
             # After the port is open, so that a run that cannot start leaves no folder behind.
             self.session = Session(args, device, dataset, aggregator)
@@ -53,7 +55,10 @@ class SiloServer(SiloManager):
             self.close()
             raise
         self.presence = Presence([party for party, rank in self.address.ranks.items() if rank > 0])
-        self._answers: dict[int, ClientUpdate] = {}
+        names = self.session.dataset.class_names
+        self.terms = Terms.of(aggregator.get_model_params(), names, settings.privacy)
+        self._faults: Counter[int] = Counter()
+        self._answers: dict[int, Reply] = {}
         self._awaited: dict[int, Any] = {}
         self._round = -1
         self._heartbeat = Heartbeat(self._beat, self.silo_settings.silo_timeout)
@@ -162,34 +167,54 @@ class SiloServer(SiloManager):
         if silent:
             _log.warning("silos %s gave no answer in round %d and are left out of it", silent, handout.round)
         self._awaited = {}
-        if len(self._answers) < self.silo_settings.min_silos:
+        usable = sum(isinstance(answer, ClientUpdate) for answer in self._answers.values())
+        if usable < self.silo_settings.min_silos:
             raise RunStopped(
-                f"in round {handout.round} {len(self._answers)} of {len(chosen)} silos answered within {seconds:g} s "
+                f"in round {handout.round} {usable} of {len(chosen)} silos answered within {seconds:g} s "
                 f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "
                 f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path} --role server`"
             )
         return late
 
     def _on_answer(self, message: Message) -> None:
-        client = self.presence.client_of(int(message.get_sender_id()))
+        client = self.presence.client_of(protocol.sender_of(message))
         if client is None:
             return
-        self.presence.heard(client, protocol.incarnation_of(message))
-        # An answer to an earlier round comes too late; it only shows that its silo lives.
-        if protocol.round_of(message) == self._round and client in self._awaited:
-            self._answers[client] = update_of(client, protocol.samples_of(message), protocol.weights_in(message))
-            del self._awaited[client]
+        try:
+            # An answer to an earlier round comes too late; it only shows that its silo lives.
+            if protocol.round_of(message) == self._round and client in self._awaited:
+                samples, payload = protocol.samples_of(message), protocol.weights_in(message)
+                self.form.check(payload)
+                self._answers[client] = update_of(client, samples, payload)
+                del self._awaited[client]
+        except Malformed as error:
+            self._count_fault(client, str(error))
+        else:
+            self.presence.heard(client, protocol.incarnation_of(message))
+
+    def _count_fault(self, client: int, reason: str) -> None:
+        """Leave the silo out of the round at hand, and, after too many faults, out of all."""
+        self._faults[client] += 1
+        _log.warning("silo %d has sent an answer that cannot be used: %s", client + 1, reason)
+        if self._awaited.pop(client, None) is not None:
+            self._answers[client] = NoReply(client, f"its answer cannot be used: {reason}")
+        if self._faults[client] == self.silo_settings.max_faults:
+            verdict = f"silo {client + 1} has had its comm_args.max_faults and is not chosen again; the last: {reason}"
+            _log.warning("%s", verdict)
+            self.presence.bar(client)
+            goodbye = protocol.finish(self.incarnation, self.presence.id_of(client), verdict)
+            threading.Thread(target=self.tries_to_send, args=(goodbye,), name="verdict", daemon=True).start()
 
     def _on_status(self, message: Message) -> None:
-        client = self.presence.client_of(int(message.get_sender_id()))
+        client = self.presence.client_of(protocol.sender_of(message))
         if client is None:
             return
-        word, model_signature = protocol.status_of(message)
+        word, told = protocol.status_of(message)
         if word == protocol.FINISHED:
             self.presence.leave(client)
             return
-        if model_signature != self.model_signature:
-            reason = f"the model of silo {client + 1} differs from the server's; use the same model_args and classes"
+        reason = self.terms.difference(told, client + 1)
+        if reason is not None:
             _log.warning("silo %d is refused: %s", client + 1, reason)
             self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
             return

@@ -33,6 +33,7 @@ from ..session import Session
 from .placement import Placement
 from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, require_nccl, without_logits
 from .transport import Channel, Parcel
+from .watch import RankWatch
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class _Server:
         self.samples: dict[int, int] = session.dataset[4]
         #: By client: its payload and its model's logits, where the ranks compute them.
         self.predicted: dict[int, tuple[Payload, Tensor]] = {}
+        self.watch = RankWatch(session.server.settings.silo.rank_timeout, str(session.store.path))
         if crew is not None:
             server = session.server
             server.bench = SharedBench(server.bench, channel, crew, session.args, self.predicted)
@@ -108,6 +110,13 @@ class _Server:
 
     def _ask(self, handout: Handout) -> list[ClientUpdate]:
         """The clients' updates, in the order of the clients, whichever rank was done first."""
+        self.channel.meanwhile = self.watch.look
+        try:
+            return self._trained(handout)
+        finally:
+            self.channel.meanwhile = None
+
+    def _trained(self, handout: Handout) -> list[ClientUpdate]:
         placement = Placement(handout.clients, self.samples)
         for rank in range(1, self.channel.ranks):
             self._hand_out(placement, handout, rank, first=True)
@@ -115,6 +124,7 @@ class _Server:
         updates: dict[int, ClientUpdate] = {}
         while len(updates) < len(handout.clients):
             parcel = self.channel.receive()
+            self.watch.answers(parcel.sender)
             # The weights are with the rank since its first client of the round.
             self._hand_out(placement, handout, parcel.sender, first=False)
             client, (payload, logits) = parcel.facts["client"], without_logits(parcel.tensors)
@@ -126,6 +136,7 @@ class _Server:
     def _hand_out(self, placement: Placement, handout: Handout, rank: int, first: bool) -> None:
         client = placement.next_client()
         if client is not None:
+            self.watch.begins(rank, client, handout.round)
             tensors = start_payload(handout.weights if first else {}, handout.extra(client))
             self.channel.send(Parcel(TRAIN, {"round": handout.round, "client": client}, tensors), [rank])
 

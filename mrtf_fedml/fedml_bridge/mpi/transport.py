@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,13 +65,15 @@ class Channel:
         self.comm = comm.Dup()
         self.rank: int = self.comm.Get_rank()
         self.ranks: int = self.comm.Get_size()
+        #: Called again and again while this rank waits for another.
+        self.meanwhile: Callable[[], None] | None = None
 
     def send(self, parcel: Parcel, ranks: Iterable[int]) -> None:
         """To each of `ranks`; returns when all have it."""
         pieces = [piece.numpy() for piece in pack(parcel).split(PIECE)]
         requests = [self.comm.Isend(piece, dest=rank, tag=_TAG) for rank in ranks for piece in pieces]
         for request in requests:
-            wait_until(request.Test)
+            wait_until(request.Test, self.meanwhile)
 
     def receive(self, rank: int = ANY_RANK) -> Parcel:
         """The next parcel from `rank`."""
@@ -79,7 +81,7 @@ class Channel:
 
         status = MPI.Status()
         source = MPI.ANY_SOURCE if rank == ANY_RANK else rank
-        wait_until(lambda: self.comm.Iprobe(source=source, tag=_TAG, status=status))
+        wait_until(lambda: self.comm.Iprobe(source=source, tag=_TAG, status=status), self.meanwhile)
         sender = status.Get_source()
         buffer = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)
         self._receive_into(buffer, sender)
@@ -92,7 +94,7 @@ class Channel:
         return unpack(buffer, sender)
 
     def _receive_into(self, piece: Tensor, sender: int) -> None:
-        wait_until(self.comm.Irecv(piece.numpy(), source=sender, tag=_TAG).Test)
+        wait_until(self.comm.Irecv(piece.numpy(), source=sender, tag=_TAG).Test, self.meanwhile)
 
 
 def pack(parcel: Parcel) -> Tensor:

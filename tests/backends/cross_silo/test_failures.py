@@ -10,8 +10,12 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from tests.backends.cross_silo.federation import Federation, wait_until
 from tests.backends.cross_silo.test_parity import answer
+from tests.privacy.test_budget import gaussian_epsilon
 
 #: Long enough that a test can act between two rounds, whose number a test can change when it has seen enough.
 MANY = 12
@@ -139,12 +143,51 @@ def test_a_server_that_resumes_takes_its_waiting_silos_in_again(
         assert answer(federation.run_dir) == answer(one_process(2, comm_round=MANY))
 
 
-def test_a_silo_with_another_model_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_round_that_the_server_repeats_after_its_death_is_paid_for_twice(tmp_path: Path) -> None:
+    with Federation(tmp_path, 2, comm_round=MANY, clip=0.5, sigma=1.0) as federation:
+        server, *silos = federation.start_all()
+        charged = federation.run_dir / "state" / "privacy.jsonl"
+
+        def in_a_round() -> bool:
+            # Held still, it is in a round or between two.
+            server.kill(signal.SIGSTOP)
+            done = federation.rounds_done()
+            if charged.exists() and charged.read_text().count("\n") == done + 1 > 1:
+                return True
+            server.kill(signal.SIGCONT)
+            return False
+
+        wait_until(in_a_round, "a round is handed out and not finished")
+        server.kill()
+        server.ended()
+        again = federation.resume()
+        assert [party.ended() for party in (again, *silos)] == [0, 0, 0], again.told
+        assert len(metrics(federation)) == MANY
+        spent = json.loads((federation.run_dir / "summary.json").read_text())["epsilon_server"]
+        assert spent == pytest.approx(gaussian_epsilon(2.0, MANY + 1, 1e-5), rel=1e-6)
+
+
+def own_file(path: Path, names: list[str]) -> Path:
+    """A silo's own digits, with the classes numbered as `names` says."""
+    images, labels = np.zeros((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 10
+    np.savez(path, x_train=images, y_train=labels, class_names=np.array(names))
+    return path
+
+
+def test_a_silo_that_agrees_to_something_else_is_refused_with_the_reason(tmp_path: Path) -> None:
+    turned = own_file(tmp_path / "turned.npz", [str(digit) for digit in reversed(range(10))])
+    others: list[tuple[str, dict[str, Any], str]] = [
+        ("model_args", {"model": "mlp"}, "the model of silo 1 differs from the server's"),
+        ("data_args", {"own_data_file": str(turned)}, "differently from the server: class 0 is '9' there and '0' here"),
+        ("dp_args", {"clip": 1.0, "sigma": 0.5}, "has other dp_args (clip 1.0, sigma 0.5) than the server (none)"),
+    ]
     with Federation(tmp_path, 1, comm_round=1) as federation:
-        other = deepcopy(federation.config)
-        other["model_args"]["model"] = "mlp"
-        server, wrong = federation.start(0), federation.start(1, config=other)
-        assert wrong.ended() == 1
-        assert "the model of silo 1 differs from the server's" in wrong.told
+        server = federation.start(0)
+        for section, change, told in others:
+            other = deepcopy(federation.config)
+            other.setdefault(section, {}).update(change)
+            wrong = federation.start(1, config=other)
+            assert wrong.ended() == 1
+            assert told in wrong.told
         right = federation.start(1)
         assert [server.ended(), right.ended()] == [0, 0]

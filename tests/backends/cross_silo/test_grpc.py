@@ -61,7 +61,7 @@ def call(port: int, content: bytes, credentials: Any = None) -> None:
 
 
 def hello() -> bytes:
-    return encode(protocol.status("stranger", 1, protocol.ONLINE, "").get_params())
+    return encode(protocol.status("stranger", 1, protocol.ONLINE, {}).get_params())
 
 
 def test_a_model_of_a_hundred_megabytes_arrives_whole(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_with_certificates_only_those_who_have_one_are_heard(tmp_path: Path) -> 
     ports = free_ports(2)
     tls = {0: authority.party("server"), 1: authority.party("silo")}
     with end(tmp_path, 0, ports, **tls[0]) as server, end(tmp_path, 1, ports, **tls[1]) as silo:
-        silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, ""))
+        silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, {}))
         wait_until(lambda: server.listener.received, "the silo is heard")
         trusting = grpc.ssl_channel_credentials(authority.file.read_bytes())
         other = stranger.party("silo")
@@ -127,7 +127,7 @@ def test_a_silo_does_not_speak_to_a_server_of_another_authority(tmp_path: Path) 
         end(tmp_path, 1, ports, patience=2.0, **ours.party("silo")) as silo,
     ):
         with pytest.raises(Unreachable):
-            silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, ""))
+            silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, {}))
         assert server.listener.received == []
 
 

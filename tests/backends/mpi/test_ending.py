@@ -78,6 +78,25 @@ def test_a_rank_that_raises_ends_the_run_with_its_traceback(tmp_path: Path) -> N
     goes_on(tmp_path / "run")
 
 
+def test_a_rank_that_hangs_is_named_and_then_ends_the_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    file = configuration(tmp_path, run_dir=str(run_dir), comm_round=100_000, rank_timeout=12.0)
+    with running(2, file) as process:
+        wait_for(lambda: first_round_done(run_dir) or process.poll() is not None)
+        processes = rank_processes(process.pid)
+        os.kill(processes[1], signal.SIGSTOP)
+        told, _ = process.communicate(timeout=12 + 2 * END_SECONDS)
+        assert process.returncode == 1
+        wait_for(lambda: all(is_gone(each) for each in processes.values()), END_SECONDS)
+    warned, ended = (
+        told.index("rank 1 has given no answer for client"),
+        told.index("within 12 s (comm_args.rank_timeout)"),
+    )
+    assert warned < ended
+    assert "Traceback" not in told
+    goes_on(run_dir)
+
+
 @pytest.mark.slow
 def test_ranks_killed_at_random_in_twenty_runs(tmp_path: Path) -> None:
     """None hangs, none leaves a corrupt folder, wherever in a round the kill falls."""

@@ -37,6 +37,7 @@ class PartyAddress:
         ranks: the rank of every party that it speaks to, by that party's id; its own among them.
         silos: how many silos the federation has.
         patience: seconds for which a send is tried again.
+        longest: bytes of the largest message that is taken in.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class PartyAddress:
     ranks: Mapping[int, int]
     silos: int
     patience: float
+    longest: int = 2**31 - 1
 
 
 class SiloBackend(BaseCommunicationManager):
@@ -102,11 +104,13 @@ class SiloBackend(BaseCommunicationManager):
 
     def _deliver(self) -> None:
         while (raw := self.arrived.get()) is not None:
+            # A stranger may send anything: whatever it does to us must not end this thread, which all others need.
             try:
                 message = self.read(raw)
+                for observer in self.observers:
+                    observer.receive_message(message.get_type(), message)
             except (UnreadableMessage, OSError) as error:
                 # Not ours, or its weights are gone: whoever waits for it has a timeout.
                 _log.warning("a message that arrived was dropped: %s", error)
-                continue
-            for observer in self.observers:
-                observer.receive_message(message.get_type(), message)
+            except Exception as error:
+                _log.warning("a message that arrived was dropped (%s: %s)", type(error).__name__, str(error)[:200])

@@ -45,7 +45,7 @@ def decode_weights(block: bytes) -> OrderedDict[str, Tensor]:
         order = json.loads(json.loads(block[8 : 8 + size])["__metadata__"][_ORDER])
         tensors = load(block)
         return OrderedDict((key, tensors[key]) for key in order)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableMessage(f"a block of weights cannot be read ({error})") from error
 
 
@@ -63,11 +63,21 @@ def decode(raw: bytes) -> Message:
     size = int.from_bytes(raw[:4], "little")
     try:
         params = json.loads(raw[4 : 4 + size])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableMessage(f"{len(raw)} bytes are no message of ours") from error
+    if not isinstance(params, dict):
+        raise UnreadableMessage(f"{len(raw)} bytes are no message of ours")
     if len(raw) > 4 + size:
-        params[WEIGHTS] = decode_weights(raw[4 + size :])
+        params[WEIGHTS] = weights_or_fault(raw[4 + size :])
     return message_of(params)
+
+
+def weights_or_fault(block: bytes) -> OrderedDict[str, Tensor] | UnreadableMessage:
+    """The weights; where they cannot be read, the reason in their place, so that the sender is known."""
+    try:
+        return decode_weights(block)
+    except UnreadableMessage as fault:
+        return fault
 
 
 def message_of(params: dict[str, Any]) -> Message:
@@ -75,6 +85,6 @@ def message_of(params: dict[str, Any]) -> Message:
     message = Message()
     try:
         message.init_from_json_object(params)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UnreadableMessage("a message names no type, sender or receiver") from error
     return message

@@ -1,7 +1,7 @@
 """GRPC: every party listens on a port of its own and calls the others on theirs.
 
-FedML's service and its table of addresses, with certificates where they are named, a bounded send, no limit on the
-size of a model but GRPC's own (2 GB), and messages that are read instead of unpickled.
+FedML's service and its table of addresses, with certificates where they are named, a bounded send, messages no
+longer than the model makes them (GRPC itself allows 2 GB), and read instead of unpickled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from .tls import channel_credentials, server_credentials
 
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     # A second process on the same port is an error, not a rival for the messages.
     ("grpc.so_reuseport", 0),
@@ -59,7 +58,8 @@ class GrpcBackend(SiloBackend):
         own = self.addresses[address.own_id]
         servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(address.ranks), address.rank)
         servicer.message_q = self.arrived
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=_OPTIONS)
+        taken_in = [*_OPTIONS, ("grpc.max_receive_message_length", min(address.longest, 2**31 - 1))]
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=taken_in)
         add_gRPCCommManagerServicer_to_server(servicer, self._server)
         self._listen(f"{own.grpc_server_ip}:{own.grpc_server_port}", settings)
 

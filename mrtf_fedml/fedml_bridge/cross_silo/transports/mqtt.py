@@ -28,15 +28,17 @@ from .backend import PartyAddress, SiloBackend, Unreachable
 from .codec import (
     WEIGHTS,
     UnreadableMessage,
-    decode_weights,
     encode_weights,
     message_of,
+    weights_or_fault,
 )
 
 _log = logging.getLogger(__name__)
 
 _BROKER_KEYS = ("BROKER_HOST", "BROKER_PORT", "MQTT_USER", "MQTT_PWD", "MQTT_KEEPALIVE")
 _BUCKET_KEYS = ("BUCKET_NAME", "CN_S3_AKI", "CN_S3_SAK")
+#: A message without its weights, which go through the bucket, is short; names of classes are the longest in it.
+_LONGEST_FACTS = 2**20
 _S3_ERRORS = (BotoCoreError, ClientError, Boto3Error)
 
 
@@ -56,6 +58,9 @@ class _FedmlMqtt(MqttS3MultiClientsCommManager):
 
     def _on_message(self, msg: Any) -> None:
         # The network thread must not wait for S3, or the broker takes this party for dead.
+        if len(msg.payload) > _LONGEST_FACTS:
+            _log.warning("a message of %d bytes on our topic was dropped", len(msg.payload))
+            return
         self.backend.arrived.put(msg.payload)
 
 
@@ -106,7 +111,7 @@ class MqttBackend(SiloBackend):
         try:
             params = json.loads(raw)
             key = params.get(WEIGHTS)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise UnreadableMessage("a message on our topic is not JSON of ours") from error
         if key is not None:
             params[WEIGHTS] = self._download(str(key))
@@ -144,7 +149,10 @@ class MqttBackend(SiloBackend):
 
     def _download(self, key: str) -> Any:
         try:
-            return decode_weights(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+            found = self._s3.get_object(Bucket=self._bucket, Key=key)
+            if found["ContentLength"] > self._address.longest:
+                return UnreadableMessage(f"its weights in the S3 bucket are {found['ContentLength']} bytes")
+            return weights_or_fault(found["Body"].read())
         except _S3_ERRORS as error:
             raise UnreadableMessage(f"its weights could not be fetched from the S3 bucket ({error})") from error
 
