@@ -19,7 +19,11 @@ INTERRUPTED = 130
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 well, 1 failed, 2 a wrong setting or file, 130 interrupted."""
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options = parser.parse_args(words)
+    if options.command is None:
+        parser.print_help()
+        return 0
     _set_up_log(getattr(options, "verbose", False))
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -85,7 +89,30 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "data": _data, "compare": _compare, "doctor": _doctor, "example": _example, "report": _report}
+def _predict(options: argparse.Namespace) -> int:
+    from .commands.predict import predict
+
+    print(predict(options.run_dir, options.samples, options.out))
+    return 0
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from .commands.runs import list_runs
+
+    print(list_runs(options.folder))
+    return 0
+
+
+_COMMANDS = {
+    "run": _run,
+    "predict": _predict,
+    "data": _data,
+    "compare": _compare,
+    "doctor": _doctor,
+    "example": _example,
+    "report": _report,
+    "runs": _runs,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "federation that never shares its own.",
     )
     parser.add_argument("--version", action="version", version=f"mrtf {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a configuration: predictions, model and report in a run's folder")
     run.add_argument("--cf", metavar="FILE.yaml", help="the configuration, in FedML's format")
@@ -104,6 +131,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
+
+    predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")
+    predict.add_argument("run_dir", metavar="RUN_DIR")
+    predict.add_argument("samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, a folder of images")
+    predict.add_argument("--out", metavar="FILE.csv", help="where to write (default ./NAME.predictions.csv)")
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
     data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
@@ -122,6 +154,9 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write a run's report.html anew; or several runs side by side")
     report.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")
     report.add_argument("-o", "--output", metavar="FILE.html", help="another file to write")
+
+    runs = commands.add_parser("runs", help="list the runs in a folder: when, data, algorithm, accuracy, state")
+    runs.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="default ./runs")
     return parser
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..settings import RunSettings
 from .shards import TensorShard
 from .transductive import TransductiveDataset
 
@@ -61,6 +62,19 @@ def statistics_of(dataset: TransductiveDataset) -> Statistics:
     classes = dataset.class_num
     counts = np.stack([_counts(shard, classes) for shard in dataset[5].values()])
     return Statistics(counts, len(dataset.server_inputs), dataset.class_names)
+
+
+def known_counts(dataset: TransductiveDataset, settings: RunSettings) -> npt.NDArray[np.int64] | None:
+    """n_{k,c} [K, C] where a process plays the clients and holds their samples as shards; else None.
+
+    Clients are numbered 0 to K-1 there. A loader of the user's own is not read for this: it may take its time.
+    """
+    shards = dataset[5]
+    if settings.common.training_type != "simulation" or not shards or list(shards) != list(range(len(shards))):
+        return None
+    if not all(isinstance(shard, TensorShard) for shard in shards.values()):
+        return None
+    return statistics_of(dataset).counts
 
 
 def _counts(shard: Any, classes: int) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..data import Examiner, TransductiveDataset, from_fedml
+from ..data.statistics import known_counts
 from ..errors import UserError
 from ..models.positions import ids_of_rows
 from ..privacy.budget import PrivacyBudget
@@ -21,6 +22,7 @@ from ..rounds.recorder import Recorder
 from ..rounds.round import Handout, Reply
 from ..rounds.scores import Scores
 from ..rounds.store import RunStore
+from ..rounds.watch import Watch
 from .arguments import resolved_config
 from .server_side import AlgorithmAggregator
 from .tracking import trackers
@@ -70,6 +72,7 @@ class Session:
         return [
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
+            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
             *trackers(self.args),

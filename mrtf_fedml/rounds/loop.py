@@ -13,7 +13,7 @@ from ..algorithms.sampling import chosen_clients
 from ..errors import RunStopped
 from ..settings import RunSettings
 from .callbacks import Callback
-from .round import Filters, Handout, Reply, play_round
+from .round import Filters, Handout, Reply, RoundRecord, play_round
 from .scores import Scores
 from .server import Server
 from .store import RunStore
@@ -44,6 +44,8 @@ class Run:
         self.stopped: str | None = None
         #: What each teacher of the last finished round named, [K, M]; None where there were none.
         self.votes: Tensor | None = None
+        #: What the last round was; None before the first one of this process. No label is in it.
+        self.record: RoundRecord | None = None
         self._scores = scores
         self._filters = filters or Filters()
         self._read: tuple[ServerState, Tensor] | None = None
@@ -134,9 +136,11 @@ class Run:
         handout = Handout(server.algorithm, server.state, choose(server.state.round))
         self.asking(handout.clients)
         replies = ask(handout)
-        server.state, record = play_round(server.algorithm, server.state, handout, replies, server.bench, self._filters)
-        self.votes = record.report.votes
-        line = self._scores.line(self, record)
+        server.state, self.record = play_round(
+            server.algorithm, server.state, handout, replies, server.bench, self._filters
+        )
+        self.votes = self.record.report.votes
+        line = self._scores.line(self, self.record)
         for callback in self.callbacks:
             callback.on_round(self, line)
 

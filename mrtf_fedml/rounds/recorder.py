@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.preprocessing import Preprocessing
 from .callbacks import Callback
+from .model_card import model_card
 from .model_facts import model_facts
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class Recorder(Callback):
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Predictions, model and summary."""
         run.store.write_predictions(run.answer_logits(), self.ids, self.class_names)
-        run.store.write_model(run.state.answer, self._facts(run))
+        facts, train = self._facts(run), run.settings.train
+        run.store.write_model(run.state.answer, facts)
+        card = model_card(facts, summary, train.client_num_in_total, train.client_num_per_round)
+        run.store.write_text("model_card.md", card)
         run.store.write_json("summary.json", summary)
 
     def _facts(self, run: Run) -> dict[str, Any]:

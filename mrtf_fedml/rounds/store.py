@@ -172,16 +172,7 @@ class RunStore:
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""
         probabilities = torch.softmax(logits.detach().cpu().float(), dim=1)
-        confidences, labels = probabilities.max(dim=1)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["index", "id", "label", "class_name", "confidence"])
-        rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
-        writer.writerows(
-            (index, name, label, class_names[label], f"{confidence:.6f}")
-            for index, (name, label, confidence) in enumerate(rows)
-        )
-        self._replace("predictions.csv", text.getvalue().encode())
+        self._replace("predictions.csv", predictions_table(probabilities, ids, class_names).encode())
         self.write_array("probabilities.npy", probabilities.numpy())
 
     def write_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
@@ -222,6 +213,20 @@ class RunStore:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(place)
+
+
+def predictions_table(probabilities: Tensor, ids: list[str], class_names: list[str]) -> str:
+    """predictions.csv: a row per sample, with the class of the highest probability and that probability."""
+    confidences, labels = probabilities.max(dim=1)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["index", "id", "label", "class_name", "confidence"])
+    rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
+    writer.writerows(
+        (index, name, label, class_names[label], f"{confidence:.6f}")
+        for index, (name, label, confidence) in enumerate(rows)
+    )
+    return text.getvalue()
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

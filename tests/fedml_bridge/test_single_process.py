@@ -44,6 +44,7 @@ def test_a_run_leaves_all_that_the_design_names(finished: Path) -> None:
         "predictions.csv",
         "probabilities.npy",
         "model.safetensors",
+        "model_card.md",
         "summary.json",
         "report.html",
         "split.json",

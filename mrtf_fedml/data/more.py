@@ -1,0 +1,81 @@
+"""More samples of a kind that a model has been trained for: a file or folder like the server's, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..errors import UserError
+from ..settings import DataSettings
+from .names import original, printable
+from .preprocessing import Preprocessing
+from .sources.checks import check_inputs, texts_of
+from .sources.csv_file import read_table
+from .sources.images import read_server_folder
+from .sources.memory import memory_of
+from .sources.npz_arrays import read_npz
+from .sources.pictures import Format
+from .sources.source import Array
+from .tensors import to_tensor
+
+
+def read_more(path: Path, facts: Mapping[str, Any], settings: DataSettings) -> tuple[Tensor, list[str]]:
+    """The samples [N, ...] as the model wants them, and their ids.
+
+    Args:
+        path: an .npz file with x_test (and ids), a .csv file with the features' columns, or a folder of images.
+        facts: what the model's file tells.
+        settings: the run's, for the names of columns and for memory.
+    """
+    shape = tuple(facts["input_shape"])
+    preprocessing = Preprocessing.from_facts(facts["preprocessing"], shape)
+    array, ids = _read(path, facts, settings, preprocessing)
+    is_pixels = array.dtype == np.uint8 and array.ndim >= 3
+    if is_pixels != (preprocessing.kind == "pixels"):
+        wanted = "uint8 images" if preprocessing.kind == "pixels" else "numbers that are no uint8 images"
+        raise UserError(f"{str(path)!r} holds another kind of sample than the model was trained on; give {wanted}")
+    inputs = to_tensor(array, preprocessing.kind == "tokens")
+    if tuple(inputs.shape[1:]) != shape:
+        raise UserError(
+            f"a sample of {str(path)!r} has shape {tuple(inputs.shape[1:])} but the model was trained on {shape}; give "
+            "samples of the same kind"
+        )
+    return inputs if preprocessing.scale is None else preprocessing.scale(inputs), ids
+
+
+def _read(
+    path: Path, facts: Mapping[str, Any], settings: DataSettings, preprocessing: Preprocessing
+) -> tuple[Array, list[str]]:
+    memory, shape = memory_of(settings), facts["input_shape"]
+    if path.is_dir():
+        if len(shape) != 3 or shape[0] not in (1, 3) or preprocessing.kind != "pixels":
+            raise UserError(f"{str(path)!r} is a folder, but the model was trained on no images; give a file")
+        names = [original(name) for name in facts["class_names"]]
+        pixels, _, ids = read_server_folder(path, Format(shape[1], shape[2], shape[0] == 1), names, memory)
+        return pixels, [printable(name) for name in ids]
+    if not path.is_file():
+        raise UserError(f"{str(path)!r} does not exist; name an .npz file, a .csv file or a folder of images")
+    if path.suffix == ".npz":
+        origin = f"data file {str(path)!r}"
+        arrays = read_npz(path, origin, memory, ("x_test",), ("ids",))
+        check_inputs(origin, "x_test", arrays["x_test"])
+        ids = texts_of(arrays["ids"]) if "ids" in arrays else _numbered(arrays["x_test"])
+        if len(ids) != len(arrays["x_test"]):
+            raise UserError(f"{origin}: ids has {len(ids)} entries but x_test has {len(arrays['x_test'])}")
+        return arrays["x_test"], ids
+    if path.suffix == ".csv":
+        id_column = "id" if settings.id_column is None else settings.id_column
+        apart = {name for name in (settings.label_column, id_column, settings.user_column) if name is not None}
+        there = replace(settings, server_file=str(path))
+        table = read_table(there, "server_file", apart, ("id_column",), preprocessing.features)
+        return table.features, texts_of(table.texts.get(id_column, _numbered(table.features)))
+    raise UserError(f"{str(path)!r} is of no kind that is known; name an .npz file, a .csv file or a folder of images")
+
+
+def _numbered(samples: Array) -> list[str]:
+    return [str(row) for row in range(len(samples))]

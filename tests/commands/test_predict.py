@@ -1,0 +1,105 @@
+"""`mrtf predict`: a finished run's model labels more data, exactly as the run labelled its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrtf_fedml.cli import main
+from tests.conftest import small_config, write_yaml
+from tests.data.sources.formats import random_images, write_image
+
+#: Raw features, of which the model sees standardised ones.
+X = np.random.default_rng(0).normal(size=(80, 3)) * [100, 1, 0.01] + [1000, 0, 5]
+Y = (X[:, 0] > 1000).astype(int)
+NAMES = ["low", "high", "never seen"]
+
+
+def run(folder: Path, **keys: Any) -> Path:
+    clients = {"client_num_in_total": 3, "client_num_per_round": 2, "partition_method": "iid", "comm_round": 1}
+    config = small_config(run_dir=str(folder / "run"), refine_steps=2, **clients, **keys)
+    assert main(["run", "--cf", str(write_yaml(folder / "config.yaml", config))]) == 0
+    return folder / "run"
+
+
+def table(path: Path, rows: slice, columns: str, ids: bool = True) -> Path:
+    lines = [",".join([*columns, "id", "label"])]
+    for number in range(80)[rows]:
+        values = {"a": X[number, 0], "b": X[number, 1], "c": X[number, 2]}
+        lines.append(",".join([*(repr(float(values[name])) for name in columns), f"row {number}", NAMES[Y[number]]]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("arrays")
+    np.savez(folder / "own.npz", x_train=X[:60], y_train=Y[:60], x_test=X[60:], class_names=NAMES)
+    return run(folder, dataset="npz", data_file=str(folder / "own.npz"), model="mlp", hidden_size=8)
+
+
+def test_the_runs_own_samples_get_the_runs_own_labels_from_any_folder(
+    tmp_path: Path, arrays: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(arrays), str(arrays.parent / "own.npz")]) == 0
+    assert "20 samples labelled: own.predictions.csv" in capsys.readouterr().out
+    assert (tmp_path / "own.predictions.csv").read_bytes() == (arrays / "predictions.csv").read_bytes()
+    np.savez(tmp_path / "more.npz", x_test=X[60:63], ids=["p", "q", "r"])
+    assert main(["predict", str(arrays), "more.npz", "--out", "labels.csv"]) == 0
+    few = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
+    whole = [line.split(",") for line in (arrays / "predictions.csv").read_text().splitlines()]
+    assert [row[1] for row in few] == ["id", "p", "q", "r"]
+    assert [row[2:4] for row in few] == [row[2:4] for row in whole[:4]]
+
+
+def test_a_table_is_read_by_its_columns_names(tmp_path: Path) -> None:
+    files = {
+        "data_file": str(table(tmp_path / "clients.csv", slice(0, 60), "abc")),
+        "server_file": str(table(tmp_path / "server.csv", slice(60, 80), "abc")),
+    }
+    run_dir = run(tmp_path, dataset="csv", **files, model="mlp", hidden_size=8)
+    more, out = table(tmp_path / "more.csv", slice(60, 80), "cab"), tmp_path / "out.csv"
+    assert main(["predict", str(run_dir), str(more), "--out", str(out)]) == 0
+    assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    for name in ("clients/cat", "clients/dog", "server"):
+        (tmp_path / name).mkdir(parents=True)
+        for number, image in enumerate(random_images(12, 16, 16)):
+            write_image(tmp_path / name / f"{number}.png", image)
+    folders = {"data_file": str(tmp_path / "clients"), "server_file": str(tmp_path / "server")}
+    run_dir = run(tmp_path, dataset="images", **folders, model="mlp", hidden_size=8)
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(run_dir), str(tmp_path / "server"), "--out", str(out)]) == 0
+    assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
+
+
+def test_what_does_not_fit_gets_a_sentence(tmp_path: Path, arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "wide.npz", x_test=np.zeros((4, 5)))
+    np.savez(tmp_path / "images.npz", x_test=np.zeros((4, 8, 8), np.uint8))
+    (tmp_path / "text.txt").write_text("nothing")
+    for name, told in (
+        ("wide.npz", "has shape (5,) but the model was trained on (3,)"),
+        ("images.npz", "another kind of sample"),
+        ("text.txt", "is of no kind that is known"),
+        ("nowhere.npz", "does not exist"),
+        (".", "the model was trained on no images"),
+    ):
+        assert main(["predict", str(arrays), str(tmp_path / name)]) == 2
+        assert told in capsys.readouterr().err
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("{}\n")
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "wide.npz")]) == 2
+    assert "no round of the run was finished" in capsys.readouterr().err
+
+
+def test_the_card_tells_who_made_the_model_and_how_it_was_scored(arrays: Path) -> None:
+    card = (arrays / "model_card.md").read_text()
+    assert "one of 3 classes: low, high, never seen" in card, "a class that nobody was given keeps its name"
+    assert "1 of 1 rounds, 2 of 3 clients in each" in card
+    assert "not known: the server's set came without labels" in card

@@ -1,0 +1,51 @@
+"""`mrtf runs`: one line per run folder, also of those that ended badly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mrtf_fedml.cli import main
+from tests.report.runs import write_run
+
+
+def test_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, train = {"dataset": "digits"}, {"federated_optimizer": "MrTF", "comm_round": 3}
+    scene = {"data_args": data, "train_args": train}
+    write_run(tmp_path / "scored", config=scene, algorithm="MrTF", accuracy=0.5, interrupted=False, stopped=None)
+    by_loader = {"data_args": {**data, "loader": "mine:load"}, "train_args": train}
+    keys = {"algorithm": "MrTF", "accuracy": None, "stopped": None, "warnings": ["a", "b"]}
+    write_run(tmp_path / "unlabelled", config=by_loader, labelled=False, interrupted=True, **keys)
+    write_run(tmp_path / "going", config=scene, ended=False)
+    write_run(tmp_path / "young", config=scene, ended=False, metrics=[])
+    write_run(tmp_path / "broken", config=scene)
+    (tmp_path / "broken" / "summary.json").write_text("{")
+    (tmp_path / "no run").mkdir()
+    for age, name in enumerate(("scored", "unlabelled", "going", "young", "broken")):
+        os.utime(tmp_path / name / "config.yaml", (1_000_000_000 + age, 1_000_000_000 + age))
+    assert main(["runs", str(tmp_path)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["folder", "started", "data", "algorithm", "rounds", "accuracy", "state"]
+    cells = [[cell for cell in line.split("  ") if cell] for line in lines]
+    told = [[row[0].strip(), *(cell.strip() for cell in row[2:])] for row in cells]
+    assert told == [
+        ["scored", "digits", "MrTF", "3/3", "0.5000", "finished"],
+        ["unlabelled", "mine:load", "MrTF", "3/3", "no labels", "interrupted, 2 warnings"],
+        ["going", "digits", "MrTF", "3/3", "-", "not ended"],
+        ["young", "digits", "MrTF", "0/3", "-", "no round finished"],
+        ["broken", "-", "-", "-", "-", "its files cannot be read"],
+    ]
+
+
+def test_where_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "no run in" in capsys.readouterr().out
+    assert main(["runs", str(tmp_path / "nowhere")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_the_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "predict" in capsys.readouterr().out

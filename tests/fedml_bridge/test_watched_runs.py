@@ -1,0 +1,65 @@
+"""Whole runs under watch: a raw table is told of in the terminal, the summary and the report; good runs are quiet."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from mrtf_fedml.cli import main
+from tests.conftest import small_config, write_yaml
+
+CONFIGS = Path(__file__).parents[2] / "fedml_configs"
+
+
+@pytest.fixture(autouse=True)
+def _heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The command line keeps our log to itself, so that only a handler of its own hears it."""
+    log = logging.getLogger("mrtf_fedml")
+    log.addHandler(caplog.handler)
+    yield
+    log.removeHandler(caplog.handler)
+
+
+def warnings_of(run_dir: Path) -> list[str]:
+    told: list[str] = json.loads((run_dir / "summary.json").read_text())["warnings"]
+    return told
+
+
+def run(folder: Path, **changes: Any) -> Path:
+    run_dir = folder / "run"
+    file = write_yaml(folder / "config.yaml", small_config(run_dir=str(run_dir), **changes))
+    assert main(["run", "--cf", str(file)]) == 0
+    return run_dir
+
+
+def test_a_raw_table_without_labels_is_not_labelled_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancer = load_breast_cancer()
+    order = np.random.default_rng(0).permutation(len(cancer.target))
+    x, y = cancer.data[order], cancer.target[order]
+    np.savez(tmp_path / "cancer.npz", x_train=x[150:], y_train=y[150:], x_test=x[:150])
+    keys = {"dataset": "npz", "data_file": str(tmp_path / "cancer.npz"), "model": "mlp", "partition_method": "iid"}
+    run_dir = run(tmp_path, **keys, standardize=False, federated_optimizer="FedAvg")
+    (told,) = [sentence for sentence in warnings_of(run_dir) if "training loss reached" in sentence]
+    assert told in caplog.text
+    assert "training loss reached" in (run_dir / "report.html").read_text()
+
+
+def test_an_easy_scene_is_quiet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings_of(run(tmp_path, partition_method="iid", comm_round=3)) == []
+    assert caplog.text == ""
+
+
+def test_the_quickstart_is_quiet(tmp_path: Path) -> None:
+    # It gets better from round to round: what is quiet after six is quiet after twenty.
+    words = ["--set", "comm_round=6", "--set", "threads=1", "--set", f"run_dir={tmp_path / 'run'}"]
+    assert main(["run", "--cf", str(CONFIGS / "quickstart.yaml"), *words]) == 0
+    assert warnings_of(tmp_path / "run") == []
