@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from .kinds import VALIDATED
+from .kinds import VALIDATED, Count
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -25,5 +25,8 @@ class CommonSettings:
     random_seed: int = 0
     #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
+    #: How many states a run keeps, the last round's and those before it: where the newest is damaged, a resume goes on
+    #: from the one before. Each is as large as what the server carries from round to round.
+    keep_states: Count = 2
     #: Classes derived from mrtf_fedml.Callback, as `package.module:Class`. They come beside those that every run has.
     callbacks: list[str] = field(default_factory=list)
