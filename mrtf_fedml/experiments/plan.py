@@ -118,7 +118,12 @@ def key_of(config: Config) -> str:
         for section, values in ours.items():
             relevant.setdefault(section, {}).update(values)
     relevant["train_args"]["federated_optimizer"] = algorithm.name
-    for section, key in (("mrtf_args", "preset"), ("common_args", "run_dir"), ("device_args", "threads")):
+    for section, key in (
+        ("mrtf_args", "preset"),
+        ("common_args", "run_dir"),
+        ("common_args", "keep_states"),
+        ("device_args", "threads"),
+    ):
         relevant.get(section, {}).pop(key, None)
     relevant["inputs"] = {"version": __version__, **stamps_of(settings, algorithm)}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -18,6 +18,7 @@ from typing import IO
 import yaml
 
 from ..errors import UserError
+from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import without_secrets
 from .plan import Trial
@@ -141,7 +142,7 @@ class Runner:
 
     def _can_go_on(self, trial: Trial) -> bool:
         run_dir = self.run_dir(trial)
-        return (run_dir / "config.yaml").exists() and (run_dir / "state" / "server.safetensors").exists()
+        return (run_dir / "config.yaml").exists() and RunStore(run_dir).has_state
 
     def _rounds_of(self, trials: Sequence[Trial]) -> int:
         """How many rounds the trials' runs have done."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms import Algorithm
+from ..rounds.inputs import file_stamps
 from ..settings import RunSettings
 from ..settings.named_object import named_object
 
@@ -20,13 +21,12 @@ def stamps_of(settings: RunSettings, algorithm: Algorithm) -> dict[str, Any]:
     public datasets in `data_cache_dir` are taken to be what they are called.
     """
     data = settings.data
-    files = (data.data_file, data.server_file, data.own_data_file)
     codes = (
         (data.loader, "data_args.loader"),
         (settings.model.model, "model_args.model"),
         *((name, "common_args.callbacks") for name in settings.common.callbacks),
     )
-    stamps: dict[str, Any] = {name: _files_stamp(Path(name).expanduser()) for name in files if name}
+    stamps: dict[str, Any] = file_stamps(data)
     stamps |= {name: _code_stamp(name, key) for name, key in codes if name and _is_users(name)}
     for owner in (algorithm, getattr(algorithm, "base", None)):
         module = type(owner).__module__
@@ -39,18 +39,6 @@ def _is_users(name: str) -> bool:
     """Whether the name is `package.module:Name`, and not `torchvision:resnet18` or `fedml:cnn`."""
     module, colon, _ = name.partition(":")
     return bool(colon) and module not in ("torchvision", "fedml", "mrtf")
-
-
-def _files_stamp(path: Path) -> Any:
-    """Size and time of a file, or of everything in a folder; None where there is nothing."""
-    if path.is_dir():
-        entries = sorted(entry for entry in path.rglob("*") if entry.is_file())
-        lines = [f"{entry.relative_to(path)}\0{_files_stamp(entry)}" for entry in entries]
-        return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()[:16]
-    if not path.is_file():
-        return None
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _code_stamp(name: str, key: str) -> str:

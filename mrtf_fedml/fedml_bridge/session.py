@@ -11,10 +11,12 @@ from ..data import Examiner, TransductiveDataset, from_fedml
 from ..data.statistics import known_counts
 from ..errors import UserError
 from ..models.positions import ids_of_rows
+from ..models.weights import refuse_misfit
 from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
+from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
 from ..rounds.progress import Progress
@@ -85,6 +87,7 @@ class Session:
         if resume is None:
             store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
             self.lock = FolderLock(store.path)
+            store.write_json(INPUTS, file_stamps(settings.data))
             store.write_config(config)
             return store
         store = RunStore.open(resume)
@@ -94,7 +97,9 @@ class Session:
             # Killed after its last round, a run still owes its answer.
             if state.round >= rounds and store.answered_rounds() == state.round:
                 raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to go on")
+            refuse_misfit(f"the state of the run in {resume!r}", state.weights, self.server.state.weights)
             self.server.state = state
+        warn_of_changes(store.read_json(INPUTS), file_stamps(settings.data))
         store.write_resumed_config(config, self.server.state.round)
         return store
 

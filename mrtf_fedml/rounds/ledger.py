@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..privacy.budget import Charge
+from .whole_file import sync_folder
 
 NAME = Path("state") / "privacy.jsonl"
 
@@ -44,11 +45,7 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         if new:
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.path.parent)
 
 
 def _charge(line: bytes) -> Charge:

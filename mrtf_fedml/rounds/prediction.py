@@ -11,7 +11,7 @@ from ..models import MODELS, create_model, predict_logits
 from ..models.positions import ids_of_rows
 from ..models.weights import load
 from ..settings import ModelSettings
-from .store import predictions_table
+from .answer_files import predictions_table
 
 #: Makes a model that is none of ours, from its settings, the shape of a sample, the number of classes and a seed.
 Maker = Callable[[ModelSettings, list[int], int, int], nn.Module]

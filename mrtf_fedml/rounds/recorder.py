@@ -24,7 +24,7 @@ class Recorder(Callback):
     def on_round(self, run: Run, line: dict[str, Any]) -> None:
         """The line first: a state without its line would be taken for a finished round."""
         run.store.append_metrics(line)
-        run.store.save_state(run.state)
+        run.store.save_state(run.state, run.settings.common.keep_states)
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Predictions, model and summary."""

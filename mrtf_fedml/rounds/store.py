@@ -6,9 +6,9 @@ that is killed at any moment, finds the old file or the new one and never half o
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -19,24 +19,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ..algorithms.exchange import Memory, ServerState, Weights
+from ..algorithms.exchange import ServerState, Weights
 from ..errors import UserError
+from .answer_files import model_file, predictions_table, read_model_file
 from .changes import changes_between
+from .state_files import StateFiles
+from .whole_file import replace_file
 
-_STATE = Path("state") / "server.safetensors"
+_log = logging.getLogger(__name__)
+
 _METRICS = "metrics.jsonl"
 _ANSWERED = "state/answered.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
-#: The one entry of the state's metadata: safetensors writes several in an order that differs from file to file.
-_FACTS = "state"
 _MODEL = "model.safetensors"
-#: And the one of the model's.
-_MODEL_FACTS = "mrtf"
 
 
 class RunStore:
@@ -44,6 +42,7 @@ class RunStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._states = StateFiles(self.path / "state")
 
     @classmethod
     def create(cls, path: str | Path | None, name: str) -> RunStore:
@@ -59,6 +58,11 @@ class RunStore:
             raise UserError(
                 f"run_dir {str(path)!r} already holds a run; go on with it by `mrtf run --resume {path}` or name "
                 "another folder"
+            )
+        if store.has_state or (store.path / _METRICS).exists():
+            raise UserError(
+                f"run_dir {str(path)!r} holds rounds of a run whose config.yaml is gone; restore it, remove the folder "
+                "or name another"
             )
         try:
             (store.path / "state").mkdir(parents=True, exist_ok=True)
@@ -95,7 +99,13 @@ class RunStore:
             self.write_config({**config, RESUMES: resumes})
 
     def _config_file(self) -> dict[str, Any]:
-        return yaml.safe_load((self.path / "config.yaml").read_text())
+        try:
+            config = yaml.safe_load((self.path / "config.yaml").read_text())
+        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            raise UserError(f"{str(self.path / 'config.yaml')!r} cannot be read ({error}); restore it") from None
+        if not isinstance(config, dict):
+            raise UserError(f"{str(self.path / 'config.yaml')!r} holds no configuration; restore it")
+        return config
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl per round."""
@@ -112,49 +122,37 @@ class RunStore:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that a kill has cut short is left out."""
+        """The lines of metrics.jsonl; a last line that a kill has cut short, and one that is broken, are left out."""
         file = self.path / _METRICS
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines, read = file.read_bytes().splitlines(keepends=True) if file.exists() else [], []
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                continue
+            try:
+                read.append(dict(json.loads(line)))
+            except (ValueError, TypeError, RecursionError):
+                _log.warning("line %d of %s cannot be read and is left out", number, file)
+        return read
 
-    def save_state(self, state: ServerState) -> None:
-        """All that the next round needs; the order of names too, since sums and draws may follow it."""
-        parts: dict[str, Mapping[str, Any]] = {"weights": state.weights, "memory": state.memory}
-        if state.answer is not state.weights:
-            parts["answer"] = state.answer
-        kept, noted = _by_kind(state.memory)
-        tensors = {
-            f"{part}/{name}": value
-            for part, values in {**parts, "memory": kept}.items()
-            for name, value in values.items()
-        }
-        order = {part: list(values) for part, values in parts.items()}
-        facts = {"round": state.round, "order": order, "noted": noted}
-        self._replace(_STATE, save(_plain(tensors), metadata={_FACTS: json.dumps(facts)}))
+    @property
+    def has_state(self) -> bool:
+        """Whether there is something to go on with."""
+        return bool(self._states.kept)
+
+    def save_state(self, state: ServerState, keep: int = 2) -> None:
+        """All that the next round needs; the last `keep` of them stay."""
+        self._states.save(state, keep)
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with the metrics cut to the same; None before the first."""
-        file = self.path / _STATE
-        if not file.exists():
-            # A kill between a round's line and its state leaves the line alone.
-            self._cut_metrics(rounds=0)
-            return None
-        with safe_open(file, framework="pt") as opened:
-            facts = json.loads(opened.metadata()[_FACTS])
-        tensors, noted = load_file(file), facts["noted"]
-        parts = {
-            part: {
-                name: noted[name] if part == "memory" and name in noted else tensors[f"{part}/{name}"] for name in names
-            }
-            for part, names in facts["order"].items()
-        }
-        round_index = facts["round"]
-        self._cut_metrics(round_index)
-        return ServerState(round_index, parts["weights"], parts.get("answer", parts["weights"]), parts["memory"])
+        state = self._states.load()
+        # A kill between a round's line and its state leaves the line alone.
+        self._cut_metrics(rounds=0 if state is None else state.round)
+        return state
 
     def _cut_metrics(self, rounds: int) -> None:
         lines = self.read_metrics()
-        kept = [line for line in lines if line["round"] < rounds]
+        kept = [line for line in lines if line.get("round", rounds) < rounds]
         if (self.path / _METRICS).exists():
             self._replace(_METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
@@ -164,10 +162,8 @@ class RunStore:
 
     def answered_rounds(self) -> int | None:
         """After how many rounds the answer was written last; None where a kill came before."""
-        try:
-            return int(json.loads((self.path / _ANSWERED).read_bytes())["rounds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        rounds = self.read_json(_ANSWERED).get("rounds")
+        return rounds if isinstance(rounds, int) else None
 
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the plain softmax of the model that answers."""
@@ -177,19 +173,14 @@ class RunStore:
 
     def write_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
         """model.safetensors: the weights, and in its header what is needed to use them; no time, path or score."""
-        metadata = {_MODEL_FACTS: json.dumps(facts, sort_keys=True)}
-        self._replace(_MODEL, save(_plain(weights), metadata=metadata))
+        self._replace(_MODEL, model_file(weights, facts))
 
     def read_model(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights of the model that answered, and what its file tells of it."""
         file = self.path / _MODEL
         if not file.is_file():
             raise UserError(f"{str(self.path)!r} has no {_MODEL}: no round of the run was finished; resume it first")
-        with safe_open(file, framework="pt") as opened:
-            facts = (opened.metadata() or {}).get(_MODEL_FACTS)
-        if facts is None:
-            raise UserError(f"{str(file)!r} does not tell how to use it; run its configuration again")
-        return load_file(file), json.loads(facts)
+        return read_model_file(file)
 
     def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """An array in NumPy's own format, such as probabilities.npy."""
@@ -201,60 +192,16 @@ class RunStore:
         """A JSON file of the folder, such as summary.json."""
         self._replace(name, (json.dumps(content, indent=2) + "\n").encode())
 
+    def read_json(self, name: str) -> dict[str, Any]:
+        """What `write_json` wrote; nothing where it is not there, or broken."""
+        try:
+            return dict(json.loads((self.path / name).read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return {}
+
     def write_text(self, name: str, content: str) -> None:
         """A text file of the folder, such as report.html."""
         self._replace(name, content.encode())
 
-    def _replace(self, name: str | Path, content: bytes) -> None:
-        place = self.path / name
-        beside = place.with_name(f".{place.name}.part")
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(place)
-
-
-def predictions_table(probabilities: Tensor, ids: list[str], class_names: list[str]) -> str:
-    """predictions.csv: a row per sample, with the class of the highest probability and that probability."""
-    confidences, labels = probabilities.max(dim=1)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["index", "id", "label", "class_name", "confidence"])
-    rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
-    writer.writerows(
-        (index, name, label, class_names[label], f"{confidence:.6f}")
-        for index, (name, label, confidence) in enumerate(rows)
-    )
-    return text.getvalue()
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, contiguous, and in the order of their names, so that equal tensors make equal files.
-
-    Those that share memory are copied, since safetensors refuses them: an algorithm may remember a part of its model.
-    """
-    plain, seen = dict[str, Tensor](), set[int]()
-    for key in sorted(tensors):
-        tensor = tensors[key].detach().cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        plain[key] = tensor.clone() if storage in seen else tensor
-        seen.add(storage)
-    return plain
-
-
-def _by_kind(memory: Memory) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What an algorithm keeps: the tensors, and what JSON can say; anything else is refused by its name."""
-    kept = {name: value for name, value in memory.items() if isinstance(value, Tensor)}
-    noted = {name: value for name, value in memory.items() if name not in kept}
-    for name, value in noted.items():
-        try:
-            same = json.loads(json.dumps(value)) == value
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            raise UserError(
-                f"the algorithm's memory {name!r} is a {type(value).__name__} that cannot be saved and read back; keep "
-                "tensors, numbers, texts, and lists or dicts (with texts as keys) of these"
-            )
-    return kept, noted
+    def _replace(self, name: str, content: bytes) -> None:
+        replace_file(self.path / name, content)

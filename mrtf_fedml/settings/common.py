@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from .kinds import VALIDATED
+from .kinds import VALIDATED, Count
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -28,5 +28,8 @@ class CommonSettings:
     #: Keep h(x) of up to 1500 of the server's samples in the run's folder, for the report's picture of them. Drawing it
     #: takes seconds; `false` saves them where many short runs are made.
     keep_features: bool = True
+    #: How many states a run keeps, the last round's and those before it: where the newest is damaged, a resume goes on
+    #: from the one before. Each is as large as what the server carries from round to round.
+    keep_states: Count = 2
     #: Classes derived from mrtf_fedml.Callback, as `package.module:Class`. They come beside those that every run has.
     callbacks: list[str] = field(default_factory=list)

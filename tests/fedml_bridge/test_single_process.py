@@ -191,6 +191,38 @@ def test_a_run_that_was_killed_before_its_answer_finishes_it_from_its_state(
     assert "has done all its 3 rounds; raise comm_round" in capsys.readouterr().err
 
 
+def test_a_damaged_state_is_replaced_by_the_one_before(
+    tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    newest = run_dir / "state" / "server.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-3] ^= 1
+    newest.write_bytes(content)
+    assert main(["run", "--resume", str(run_dir)]) == 0
+    assert (run_dir / "state" / "broken-server.safetensors").read_bytes() == content
+    assert answer(run_dir) == answer(finished)
+    assert [line["round"] for line in metrics(run_dir)] == [0, 1, 2]
+    for path in (run_dir / "state").glob("server*.safetensors"):
+        path.write_bytes(b"")
+    assert main(["run", "--resume", str(run_dir), "--set", "comm_round=4"]) == 2
+    assert "no state in" in capsys.readouterr().err
+
+
+def test_a_resume_notices_other_data_and_a_foreign_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = digits_file(tmp_path / "digits.npz", permuted=False)
+    run_dir = run(tmp_path, dataset="npz", data_file=str(file), comm_round=1, federated_optimizer="FedAvg")
+    digits_file(file, permuted=True)
+    resume = ["run", "--resume", str(run_dir), "--set", "comm_round=2"]
+    # A process of its own, since the log of this one belongs to its first run.
+    told = subprocess.run([sys.executable, "-m", "mrtf_fedml.cli", *resume], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert f"{file} has changed since the run began" in told.stderr
+    assert main([*resume, "--set", "comm_round=3", "--set", "model=mlp"]) == 2
+    assert "does not fit the model" in capsys.readouterr().err
+
+
 def test_two_processes_do_not_resume_one_folder(
     tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,35 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         RunStore.create(run.path, "unused")
 
 
+def test_rounds_without_their_configuration_are_not_taken_for_those_of_a_new_run(tmp_path: Path) -> None:
+    weights = {"w": torch.zeros(1)}
+    for name in ("metrics", "state"):
+        run = store(tmp_path / name)
+        if name == "metrics":
+            run.append_metrics({"round": 0})
+        else:
+            run.save_state(ServerState(1, weights, weights))
+        (run.path / "config.yaml").unlink()
+        with pytest.raises(UserError, match=r"rounds of a run whose config\.yaml is gone"):
+            RunStore.create(run.path, "unused")
+
+
+def test_a_configuration_that_is_no_more_one_is_a_sentence(tmp_path: Path) -> None:
+    run = store(tmp_path)
+    for content, told in (("", "holds no configuration"), ("- a", "holds no configuration"), ("{", "cannot be read")):
+        (run.path / "config.yaml").write_text(content)
+        with pytest.raises(UserError, match=told):
+            run.read_config()
+
+
+def test_a_broken_line_of_the_metrics_is_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = store(tmp_path)
+    (run.path / "metrics.jsonl").write_bytes(b'{"round": 0}\n{"rou\xff\x00\n3\n{"round": 2}\n')
+    assert run.read_metrics() == [{"round": 0}, {"round": 2}]
+    assert "line 2 of " in caplog.text
+    assert "line 3 of " in caplog.text
+
+
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be made"):
