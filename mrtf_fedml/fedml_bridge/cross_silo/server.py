@@ -55,8 +55,7 @@ class SiloServer(SiloManager):
             self.close()
             raise
         self.presence = Presence([party for party, rank in self.address.ranks.items() if rank > 0])
-        names = self.session.dataset.class_names
-        self.terms = Terms.of(aggregator.get_model_params(), names, settings.privacy)
+        self.terms = Terms.of(aggregator.get_model_params(), self.session.dataset.class_names, settings.privacy)
         self._faults: Counter[int] = Counter()
         self._answers: dict[int, Reply] = {}
         self._awaited: dict[int, Any] = {}
@@ -112,11 +111,8 @@ class SiloServer(SiloManager):
         self._hand_out(handout)
         late = self._collect(handout)
         timeout = f"it gave no answer within {self.silo_settings.silo_timeout:g} s (comm_args.silo_timeout)"
-        return [
-            self._answers.get(client)
-            or NoReply(client, timeout if client in late else "it was lost before it answered")
-            for client in handout.clients
-        ]
+        lost = "it was lost before it answered"
+        return [self._answers.get(k) or NoReply(k, timeout if k in late else lost) for k in handout.clients]
 
     def _hand_out(self, handout: Handout) -> None:
         self._round, self._answers = handout.round, {}
