@@ -48,6 +48,7 @@ def test_a_run_leaves_all_that_the_design_names(finished: Path) -> None:
         "summary.json",
         "report.html",
         "split.json",
+        "agreement.npy",
         "examination.json",
         "state",
     }
