@@ -54,7 +54,7 @@ def federation(make: Callable[[], nn.Module]) -> tuple[nn.Module, Weights, Messa
 
 def server(kind: type, folder: Path, net: nn.Module, **options: Any) -> Any:
     """An aggregator that knows its inputs, averages by samples as FedML does, and clusters from the first round."""
-    args = arguments(folder, aggregation="samples", cluster_warmup=0)
+    args = arguments(folder, aggregation="samples", cluster_warmup=0, preset="paper")
     vars(args).update(options)
     aggregator = kind(net, args)
     aggregator.bind_server_set(torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), classes=3)
@@ -99,7 +99,8 @@ def finished(folder: Path, aggregator: type, **options: Any) -> tuple[Weights, W
     """One round of a FedML project, by FedMLRunner: the first weights, the last, and the aggregator, made here."""
     folder.mkdir()
     word = "MrTF" if issubclass(aggregator, MrTFAggregator) else "mrtf:FedAvg"
-    args, device, dataset, model = project(folder, federated_optimizer=word, comm_round=1, aggregation="samples")
+    changes = {"federated_optimizer": word, "comm_round": 1, "aggregation": "samples", "preset": "paper"}
+    args, device, dataset, model = project(folder, **changes)
     vars(args).update(options)
     start = OrderedDict((key, value.clone()) for key, value in model.state_dict().items())
     mrtf_fedml.register()

@@ -183,7 +183,7 @@ def test_a_whole_run_of_mrtf_refines_by_what_fedml_has_let_through(tmp_path: Pat
         assert sorted(zeros) == [False, False, True]
     else:
         assert [distance(entry, start) for _, entry in aggregator.entries] == pytest.approx([0.05] * 3, rel=1e-4)
-    args, device, dataset, model = project(tmp_path, comm_round=1, aggregation="samples")
+    args, device, dataset, model = project(tmp_path, comm_round=1, aggregation="samples", preset="paper")
     untroubled = MrTFAggregator(model, args)
     untroubled.bind_server_set(dataset.server_inputs, dataset.class_num, device)
     messages = [
