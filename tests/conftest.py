@@ -38,10 +38,6 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _log_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run by the command line keeps our log to itself, for the rest of the process."""
     monkeypatch.setattr(logging.getLogger("mrtf_fedml"), "propagate", True)
-    # Libraries that set up logging anew switch off every logger that was there before.
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.startswith("mrtf_fedml") and isinstance(logger, logging.Logger):
-            logger.disabled = False
 
 
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
