@@ -48,7 +48,8 @@ def test_what_is_no_model_is_left_out_and_named(tmp_path: Path, mqtt_s3: dict[st
 
 
 def test_one_that_is_late_or_killed_is_left_out_and_can_come_back(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
-    with DeviceFederation(tmp_path, mqtt_s3, devices=3, comm_round=6, silo_timeout=15.0) as federation:
+    # How many rounds pass before both are back depends on the machine: the run goes on until they are, and is ended.
+    with DeviceFederation(tmp_path, mqtt_s3, devices=3, comm_round=1000, silo_timeout=15.0) as federation:
         server = federation.serve()
         steady, doomed = federation.emulate("1"), federation.emulate("3")
         lazy = in_background(federation.config, 2, Lazy)
@@ -56,7 +57,9 @@ def test_one_that_is_late_or_killed_is_left_out_and_can_come_back(tmp_path: Path
         doomed.kill(signal.SIGKILL)
         wait_until(lambda: federation.rounds_done() >= 2, "the round without two of them is done")
         back = federation.emulate("3")
-        assert server.ended() == 0, server.told
+        wait_until(lambda: _whole_again(metrics(federation.run_dir)[2:]), "a round has all three")
+        server.kill(signal.SIGINT)
+        assert server.ended() == 130, server.told
         assert (steady.ended(), back.ended()) == (0, 0)
         lazy.join(60)
         assert not lazy.is_alive()
@@ -64,8 +67,10 @@ def test_one_that_is_late_or_killed_is_left_out_and_can_come_back(tmp_path: Path
     assert lines[1]["left_out"]["1"] == "it gave no answer within 15 s (comm_args.silo_timeout)"
     lost = [line["round"] for line in lines if 2 not in line["clients"] or "2" in line["left_out"]]
     assert lost, "the one that was killed was missed"
-    assert lines[-1]["clients"] == [0, 1, 2]
-    assert not lines[-1]["left_out"]
+
+
+def _whole_again(lines: list[dict[str, Any]]) -> bool:
+    return any(line["clients"] == [0, 1, 2] and not line["left_out"] for line in lines)
 
 
 def test_a_broker_that_is_started_anew_and_a_server_that_is_resumed(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
