@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from .teachers import standardised
+
 #: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
 LEAST_LOCAL_WEIGHT = 0.25
 
@@ -38,6 +40,34 @@ def confidence_weights(entropies: Tensor) -> Tensor:
         w_k(x), [K, M]; columns sum to one.
     """
     return torch.softmax(-entropies, dim=0)
+
+
+def familiarity_weights(logits: Tensor, entropies: Tensor, strength: float, familiar: float) -> Tensor:
+    """w_k(x) = softmax over the local models of s m max_c f_kc(x) / std(f_k) - (1 - m) e_k(x); beyond the paper.
+
+    A model that has seen such samples has large logits on them; one that has not may still be sure. So early on what
+    counts is how familiar a sample is to a model, not how sure the model is; sureness takes over as the models learn.
+
+    Args:
+        logits: f_k, [K, M, C].
+        entropies: e_k(x), [K, M].
+        strength: s, at least 0.
+        familiar: m, in [0, 1]; 0 gives `confidence_weights`.
+
+    Returns:
+        w_k(x), [K, M]; columns sum to one.
+    """
+    sizes = standardised(logits).amax(dim=-1)
+    return torch.softmax(strength * familiar * sizes - (1.0 - familiar) * entropies, dim=0)
+
+
+def familiarity_share(relative_loss: float, fade: float) -> float:
+    """How far familiarity stands in for sureness: m = min(1, (mean local loss / log C) / fade).
+
+    >>> familiarity_share(0.25, fade=0.5), familiarity_share(0.9, fade=0.5), familiarity_share(0.1, fade=0.0)
+    (0.5, 1.0, 1.0)
+    """
+    return 1.0 if fade == 0.0 else min(1.0, relative_loss / fade)
 
 
 def relative_loss(local_loss: float, classes: int) -> float:

@@ -15,6 +15,8 @@ from .rectify import (
     class_balanced,
     confidence_weights,
     entropy,
+    familiarity_share,
+    familiarity_weights,
     local_weight,
     relative_loss,
     self_taught,
@@ -62,7 +64,7 @@ def distillation_targets(
     classes = local_logits.shape[-1]
     logits = local_logits.double()
 
-    ensemble = _local_ensemble(logits, settings)
+    ensemble = _local_ensemble(logits, local_loss, settings)
     weight = 1.0
     if settings.self_teaching and global_logits is not None:
         weight = local_weight(local_loss, classes)
@@ -121,16 +123,25 @@ def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: floa
     return powers / powers.sum(dim=1, keepdim=True)
 
 
-def _local_ensemble(logits: Tensor, settings: MrTFSettings) -> Tensor:
+def _local_ensemble(logits: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
-    weights = torch.ones(logits.shape[0], dtype=logits.dtype, device=logits.device)
-    needs_probabilities = settings.teacher == "avg_prob" or settings.entropy_weights
-    probabilities = normalised_probabilities(logits, settings.temperature) if needs_probabilities else None
-    if settings.entropy_weights and probabilities is not None:
-        weights = confidence_weights(entropy(probabilities))
-    if settings.teacher == "avg_prob" and probabilities is not None:
+    if settings.teacher == "avg_logit" and settings.teacher_weights == "uniform":
+        return average_logits(logits, torch.ones(len(logits)).to(logits))
+    probabilities = normalised_probabilities(logits, settings.temperature)
+    weights = _teacher_weights(logits, probabilities, local_loss, settings)
+    if settings.teacher == "avg_prob":
         return average_probabilities(probabilities, weights)
     return average_logits(logits, weights)
+
+
+def _teacher_weights(logits: Tensor, probabilities: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
+    """w_k, [K], or w_k(x), [K, M]."""
+    if settings.teacher_weights == "uniform":
+        return torch.ones(len(logits)).to(logits)
+    if settings.teacher_weights == "entropy":
+        return confidence_weights(entropy(probabilities))
+    familiar = familiarity_share(relative_loss(local_loss, logits.shape[-1]), settings.familiarity_fade)
+    return familiarity_weights(logits, entropy(probabilities), settings.familiarity, familiar)
 
 
 def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:
