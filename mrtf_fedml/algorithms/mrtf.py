@@ -42,6 +42,7 @@ UNREPORTED_RELATIVE_LOSS = 0.5
 #: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
 _OWN = "refinery/"
 _TARGETS = _OWN + "targets"
+_SHARES = _OWN + "shares"
 _VERDICT = _OWN + "verdict"
 
 
@@ -135,6 +136,7 @@ class MrTF(Algorithm):
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
                 previous_targets=state.memory.get(_TARGETS),
+                previous_shares=state.memory.get(_SHARES),
                 known_logits=bench.known_logits(updates),
                 distil=bench.distil,
             )
@@ -149,6 +151,8 @@ class MrTF(Algorithm):
                 after = replace(after, memory={**after.memory, **kept, _VERDICT: verdict.rounds})
         if self.refinery.target_smoothing > 0:
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
+        if refined.shares is not None:
+            after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
         predictions = {
             "aggregated": refined.aggregated_logits,
             "ensemble": refined.ensemble,

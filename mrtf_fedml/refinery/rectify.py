@@ -16,6 +16,8 @@ from .teachers import standardised
 
 #: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
 LEAST_LOCAL_WEIGHT = 0.25
+#: The least share of a class, in equal shares, and how fast the estimate of the shares follows the rounds.
+LEAST_SHARE, SHARES_RATE = 0.1, 0.2
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -106,16 +108,17 @@ def self_taught(local: Tensor, global_probabilities: Tensor, local_weight: float
     return local_weight * local + (1.0 - local_weight) / 2 * global_probabilities.sum(dim=0)
 
 
-def class_balanced(probabilities: Tensor, balance: float) -> Tensor:
-    """q'(c|x) = (q(c|x) / m_c^b) / sum_d (q(d|x) / m_d^b), m_c = E[q(c|x)]; beyond the paper.
+def class_balanced(probabilities: Tensor, balance: float, shares: Tensor | None = None) -> Tensor:
+    """q'(c|x) is proportional to q(c|x) (pi_c / m_c)^b, m_c = E[q(c|x)]; beyond the paper.
 
     The clients of a round hold some classes more often than others, and so does their ensemble, whatever the server's
-    samples are. Dividing by a power of the mass m_c takes back what a class owes to the choice of clients alone. It
-    reads no label: m_c is the ensemble's own.
+    samples are. Dividing by a power of the mass m_c takes back what a class owes to the choice of clients alone, and
+    pi_c says what it has a right to. It reads no label: m_c is the ensemble's own.
 
     Args:
         probabilities: q, [M, C].
-        balance: b, in [0, 1]; 0 changes nothing, and 1 gives every class the same say.
+        balance: b, in [0, 1]; 0 changes nothing, and 1 gives every class the say of its share.
+        shares: pi, [C]; None where all classes are alike.
 
     Returns:
         q', [M, C]. A class without mass stays without.
@@ -124,4 +127,38 @@ def class_balanced(probabilities: Tensor, balance: float) -> Tensor:
         return probabilities
     mass = probabilities.mean(dim=0, keepdim=True)
     evened = probabilities / mass.masked_fill(mass <= 0, 1.0) ** balance
+    if shares is not None:
+        evened = evened * shares.to(evened) ** balance
     return evened / evened.sum(dim=1, keepdim=True)
+
+
+def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
+    """pi_c, [C], with at least a tenth of an equal share for every class; equal where nothing is known yet.
+
+    >>> floored_shares(torch.tensor([1.0, 0.0]), classes=2)
+    tensor([0.9524, 0.0476])
+    """
+    if shares is None:
+        return torch.full((classes,), 1.0 / classes, dtype=torch.float64)
+    # A class that nobody was given once may still be there: without a floor it could never come back.
+    least = shares.clamp_min(LEAST_SHARE / classes)
+    return least / least.sum()
+
+
+def renewed_shares(shares: Tensor | None, probabilities: Tensor) -> Tensor:
+    """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2.
+
+    One round's ensemble is its clients'; over the rounds what they have by chance averages out. The classes that are
+    named are counted, not their probabilities, which are too even to tell that a class is missing.
+
+    Args:
+        shares: pi, [C]; None before the first round, which begins with equal shares.
+        probabilities: q, [M, C].
+
+    Returns:
+        pi', [C], doubles.
+    """
+    classes = probabilities.shape[1]
+    named = torch.bincount(probabilities.argmax(dim=1), minlength=classes).double() / len(probabilities)
+    before = torch.full_like(named, 1.0 / classes) if shares is None else shares.to(named)
+    return (1.0 - SHARES_RATE) * before + SHARES_RATE * named

@@ -17,8 +17,10 @@ from .rectify import (
     entropy,
     familiarity_share,
     familiarity_weights,
+    floored_shares,
     local_weight,
     relative_loss,
+    renewed_shares,
     self_taught,
 )
 from .teachers import average_logits, average_probabilities, normalised_probabilities
@@ -32,11 +34,13 @@ class DistillationTargets:
         probabilities: the targets, [M, C].
         ensemble: the targets before clustering (Eq. 10), [M, C].
         local_weight: u_t; 1 where the global models did not teach.
+        shares: pi, what the server's classes are thought to be after this round, [C]; None where it is not estimated.
     """
 
     probabilities: Tensor
     ensemble: Tensor
     local_weight: float
+    shares: Tensor | None = None
 
 
 def distillation_targets(
@@ -45,6 +49,7 @@ def distillation_targets(
     features: Tensor | None,
     local_loss: float,
     settings: MrTFSettings | Mapping[str, Any],
+    shares: Tensor | None = None,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -54,6 +59,7 @@ def distillation_targets(
         features: h(x) of the aggregated model, [M, D], or None, which leaves clustering out (warm-up).
         local_loss: mean over the clients of their local cross-entropy.
         settings: the switches, as `MrTFSettings` or as the YAML's `mrtf_args`.
+        shares: pi as the rounds before have estimated it, [C]; None in the first.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -70,7 +76,7 @@ def distillation_targets(
         weight = local_weight(local_loss, classes)
         global_probabilities = normalised_probabilities(global_logits.double(), settings.temperature)
         ensemble = self_taught(ensemble, global_probabilities, weight)
-    ensemble = class_balanced(ensemble, settings.class_balance)
+    ensemble, shares = _balanced(ensemble, shares, local_loss, settings)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:
@@ -78,7 +84,7 @@ def distillation_targets(
             ensemble, features.double(), settings.cluster_temperature, settings.cluster_steps
         )
     dtype = local_logits.dtype
-    return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight)
+    return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight, shares)
 
 
 def smoothed_targets(targets: Tensor, previous: Tensor | None, local_loss: float, target_smoothing: float) -> Tensor:
@@ -142,6 +148,20 @@ def _teacher_weights(logits: Tensor, probabilities: Tensor, local_loss: float, s
         return confidence_weights(entropy(probabilities))
     familiar = familiarity_share(relative_loss(local_loss, logits.shape[-1]), settings.familiarity_fade)
     return familiarity_weights(logits, entropy(probabilities), settings.familiarity, familiar)
+
+
+def _balanced(
+    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings
+) -> tuple[Tensor, Tensor | None]:
+    """The ensemble brought towards the classes' shares, and the shares after it."""
+    if settings.class_shares == "equal" or settings.class_balance == 0.0:
+        return class_balanced(ensemble, settings.class_balance), None
+    # Teachers who know little name classes at random: what they name is counted, and not yet followed.
+    classes = ensemble.shape[1]
+    learnt = 1.0 - familiarity_share(relative_loss(local_loss, classes), settings.familiarity_fade)
+    balance = settings.class_balance * learnt
+    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
+    return balanced, renewed_shares(shares, balanced)
 
 
 def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:

@@ -63,8 +63,11 @@ class MrTFSettings:
     familiarity_fade: Share = 0.5
     #: Let the round's initial and aggregated models teach too (Eq. 10). Off: u_t is 1.
     self_teaching: bool = True
-    #: How far the ensemble's classes are brought to equal mass: 0 not at all, 1 wholly. Few clients hold few classes.
+    #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
+    #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
+    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
     #: Clustering starts at this round index: earlier features are not yet discriminative.
