@@ -37,7 +37,7 @@ def cosine_distances(features: Tensor, prototypes: Tensor) -> Tensor:
     Returns:
         D_f, [M, C], in [0, 2].
     """
-    return 1.0 - _unit_rows(features) @ _unit_rows(prototypes).T
+    return 1.0 - unit_rows(features) @ unit_rows(prototypes).T
 
 
 def reassigned_probabilities(probabilities: Tensor, features: Tensor, temperature: float, steps: int) -> Tensor:
@@ -58,7 +58,8 @@ def reassigned_probabilities(probabilities: Tensor, features: Tensor, temperatur
     return probabilities
 
 
-def _unit_rows(rows: Tensor) -> Tensor:
+def unit_rows(rows: Tensor) -> Tensor:
+    """Each row divided by its length; a zero row stays zero."""
     # By the largest entry first: squares of very large or very small features leave the range of floats.
     largest = rows.abs().amax(dim=1, keepdim=True)
     scaled = rows / largest.masked_fill(largest == 0, 1.0)
