@@ -32,6 +32,7 @@ UNREPORTED_RELATIVE_LOSS = 0.5
 #: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
 _OWN = "refinery/"
 _TARGETS = _OWN + "targets"
+_LOSSES = _OWN + "losses"
 
 
 @register_algorithm
@@ -98,7 +99,8 @@ class MrTF(Algorithm):
         """The base's rule, then the refinery; `feedback` says what the next clients receive."""
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
-        local_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        local_loss = self._judged_loss(own_loss, state.memory.get(_LOSSES, []), bench.classes)
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -111,6 +113,7 @@ class MrTF(Algorithm):
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
+                std_rows=self.refinery.std_batches * self.settings.train.batch_size * (bench.positions or 1),
                 previous_targets=state.memory.get(_TARGETS),
                 known_logits=bench.known_logits(updates),
                 distil=bench.distil,
@@ -121,6 +124,9 @@ class MrTF(Algorithm):
             after = replace(after, weights=start, answer=refined.weights)
         if self.refinery.target_smoothing > 0:
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
+        if self.refinery.loss_window > 0:
+            losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
+            after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {
             "aggregated": refined.aggregated_logits,
             "ensemble": refined.ensemble,
@@ -164,6 +170,12 @@ class MrTF(Algorithm):
         if self.refinery.feedback == "never":
             return base
         return mix(refined, base, relative)
+
+    def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
+        """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""
+        if self.refinery.loss_window == 0:
+            return own
+        return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

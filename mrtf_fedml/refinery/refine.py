@@ -57,6 +57,7 @@ def refine(
     generator: torch.Generator,
     *,
     clustering: bool = True,
+    std_rows: int = 0,
     previous_targets: Tensor | None = None,
     known_logits: Mapping[int, Tensor] | None = None,
     distil: Distiller = distill,
@@ -75,6 +76,7 @@ def refine(
         read: one pass of the model over the inputs.
         generator: draws the order of the samples in distillation.
         clustering: false in warm-up.
+        std_rows: samples that share the std of Eq. 6; 0 means all.
         previous_targets: the last round's, for smoothing.
         known_logits: of local models that others have read already, by their place in `local`.
         distil: lets the student follow the targets.
@@ -90,7 +92,7 @@ def refine(
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
-    composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
+    composed = distillation_targets(local_logits, global_logits, features, local_loss, settings, std_rows)
     targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     followed = sharpened_targets(targets, local_loss, settings.target_sharpness)

@@ -15,11 +15,12 @@ from .rectify import (
     class_balanced,
     confidence_weights,
     entropy,
+    jointly_confident,
     local_weight,
     relative_loss,
     self_taught,
 )
-from .teachers import average_logits, average_probabilities, normalised_probabilities
+from .teachers import average_logits, average_probabilities, batch_normalised_probabilities
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def distillation_targets(
     features: Tensor | None,
     local_loss: float,
     settings: MrTFSettings | Mapping[str, Any],
+    std_rows: int = 0,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -52,6 +54,7 @@ def distillation_targets(
         features: h(x) of the aggregated model, [M, D], or None, which leaves clustering out (warm-up).
         local_loss: mean over the clients of their local cross-entropy.
         settings: the switches, as `MrTFSettings` or as the YAML's `mrtf_args`.
+        std_rows: samples that share the std of Eq. 6 (`std_batches` of the clients' batches); 0 means all.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -62,19 +65,31 @@ def distillation_targets(
     classes = local_logits.shape[-1]
     logits = local_logits.double()
 
-    ensemble = _local_ensemble(logits, settings)
+    ensemble = _local_ensemble(logits, settings, std_rows)
     weight = 1.0
     if settings.self_teaching and global_logits is not None:
         weight = local_weight(local_loss, classes)
-        global_probabilities = normalised_probabilities(global_logits.double(), settings.temperature)
-        ensemble = self_taught(ensemble, global_probabilities, weight)
+        taught = batch_normalised_probabilities(global_logits.double(), settings.temperature, std_rows)
+        if settings.global_confidence and settings.teacher == "avg_prob" and settings.entropy_weights:
+            local = batch_normalised_probabilities(logits, settings.temperature, std_rows)
+            ensemble = jointly_confident(local, taught, _entropies(torch.cat([local, taught]), settings), weight)
+        else:
+            ensemble = self_taught(ensemble, taught, weight)
     ensemble = class_balanced(ensemble, settings.class_balance)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:
         probabilities = reassigned_probabilities(
-            ensemble, features.double(), settings.cluster_temperature, settings.cluster_steps
+            ensemble,
+            features.double(),
+            settings.cluster_temperature,
+            settings.cluster_steps,
+            settings.cluster_distance,
         )
+    if settings.global_confidence:
+        # Until here a row's sum was the sample's say in the prototypes.
+        ensemble = ensemble / ensemble.sum(dim=1, keepdim=True)
+        probabilities = probabilities / probabilities.sum(dim=1, keepdim=True)
     dtype = local_logits.dtype
     return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight)
 
@@ -121,16 +136,24 @@ def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: floa
     return powers / powers.sum(dim=1, keepdim=True)
 
 
-def _local_ensemble(logits: Tensor, settings: MrTFSettings) -> Tensor:
+def _local_ensemble(logits: Tensor, settings: MrTFSettings, std_rows: int) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
     weights = torch.ones(logits.shape[0], dtype=logits.dtype, device=logits.device)
     needs_probabilities = settings.teacher == "avg_prob" or settings.entropy_weights
-    probabilities = normalised_probabilities(logits, settings.temperature) if needs_probabilities else None
+    probabilities = (
+        batch_normalised_probabilities(logits, settings.temperature, std_rows) if needs_probabilities else None
+    )
     if settings.entropy_weights and probabilities is not None:
-        weights = confidence_weights(entropy(probabilities))
+        weights = confidence_weights(_entropies(probabilities, settings))
     if settings.teacher == "avg_prob" and probabilities is not None:
         return average_probabilities(probabilities, weights)
     return average_logits(logits, weights)
+
+
+def _entropies(probabilities: Tensor, settings: MrTFSettings) -> Tensor:
+    """e_k(x), [..., M]; divided by C where the settings say so, as the authors' program does."""
+    entropies = entropy(probabilities)
+    return entropies / probabilities.shape[-1] if settings.entropy_per_class else entropies
 
 
 def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:
