@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..models.weights import load
 from ..randomness import torch_generator
-from .exchange import ClientTask, ServerState, Weights
+from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
 _PREFIX = "refinery/"
 _BASE, _REFINED = _PREFIX + "base/", _PREFIX + "refined/"
@@ -97,24 +97,36 @@ def votes_on(model: nn.Module, candidates: Sequence[Weights], data: Iterable[Any
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the clients of the last rounds say of the last answers; `rounds` is JSON's, the newest last."""
+    """What the clients of the last rounds say of the last answers.
+
+    Attributes:
+        rounds: the votes of each round, the newest last, as JSON can say them.
+        answer: who answers (`mrtf_args.answer`).
+    """
 
     rounds: list[list[list[float]]]
+    answer: str = "refined"
 
-    def with_round(self, votes: Iterable[Tensor]) -> Verdict:
+    @classmethod
+    def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
-        newest = [one.tolist() for one in votes if one.numel() == 3 and float(one[2]) > 0]
-        return Verdict([*self.rounds, newest][-_ROUNDS:]) if newest else self
+        told = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
+        newest = [votes.tolist() for votes in told if len(votes) == 3 and float(votes[2]) > 0]
+        return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
-    def accuracy(self, refined: bool) -> tuple[float, float] | None:
-        """The estimated accuracy of the refined model, or of the base's, and its standard error; None without votes."""
-        place = 1 if refined else 0
-        return self._ratio([(vote[place], vote[2]) for vote in self._votes()])
-
-    def prefers_base(self) -> bool:
-        """Whether the clients find the base's model better by more than chance would have it."""
+    @property
+    def base_answers(self) -> bool:
+        """Whether the base's model answers and not the refined one: by order, or as the better one beyond chance."""
+        if self.answer != "judged":
+            return self.answer == "aggregated"
         gain = self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])
         return gain is not None and gain[0] < -gain[1]
+
+    def estimate(self) -> dict[str, float | None]:
+        """The accuracy of the model that answers, by its clients, and the standard error of that."""
+        place = 0 if self.base_answers else 1
+        estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes()]) or (None, None)
+        return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
 
     def _votes(self) -> list[list[float]]:
         """All votes, the older ones faded."""

@@ -44,6 +44,7 @@ _OWN = "refinery/"
 _TARGETS = _OWN + "targets"
 _SHARES = _OWN + "shares"
 _VERDICT = _OWN + "verdict"
+_LOSSES = _OWN + "losses"
 
 
 @register_algorithm
@@ -117,12 +118,12 @@ class MrTF(Algorithm):
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
     ) -> tuple[ServerState, RoundReport]:
         """The base's rule, then the refinery; `feedback` says what the next clients receive, `answer` who answers."""
-        verdict = Verdict(state.memory.get(_VERDICT, []))
-        verdict = verdict.with_round(update.extra[VOTES] for update in updates if VOTES in update.extra)
+        verdict = Verdict.after(state.memory.get(_VERDICT, []), updates, self.refinery.answer)
         updates = [replace(update, extra=without_judging(update.extra)) for update in updates]
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
-        local_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        local_loss = self._judged_loss(own_loss, state.memory.get(_LOSSES, []), bench.classes)
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -135,6 +136,7 @@ class MrTF(Algorithm):
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
+                std_rows=self.refinery.std_batches * self.settings.train.batch_size * (bench.positions or 1),
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
                 known_logits=bench.known_logits(updates),
@@ -143,37 +145,32 @@ class MrTF(Algorithm):
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
             start = self._next_start(refined.weights, after.weights, relative)
-            base_answers = self._base_answers(verdict)
-            base_model = after.answer
-            after = replace(after, weights=start, answer=base_model if base_answers else refined.weights)
+            base = after.answer
+            after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
-                kept = kept_candidates(after, base_model, refined.weights)
+                kept = kept_candidates(after, base, refined.weights)
                 after = replace(after, memory={**after.memory, **kept, _VERDICT: verdict.rounds})
         if self.refinery.target_smoothing > 0:
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
         if refined.shares is not None:
             after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
+        if self.refinery.loss_window > 0:
+            losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
+            after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {
             "aggregated": refined.aggregated_logits,
             "ensemble": refined.ensemble,
             "targets": refined.targets,
         }
+        if verdict.base_answers:
+            # The answer is scored anyway; what was refined is worth a curve too.
+            predictions["refined"] = bench.logits(refined.weights)
+        estimate = verdict.estimate() if self.judging else {}
         return after, RoundReport(
-            metrics={**base_report.metrics, "local_weight": refined.local_weight, **self._estimate(verdict)},
+            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate},
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
-
-    def _base_answers(self, verdict: Verdict) -> bool:
-        """Whether the base's model is the answer and not the refined one."""
-        return self.refinery.answer == "aggregated" or (self.refinery.answer == "judged" and verdict.prefers_base())
-
-    def _estimate(self, verdict: Verdict) -> dict[str, float | None]:
-        """What the clients think of the last answers."""
-        if not self.judging:
-            return {}
-        estimated = verdict.accuracy(refined=not self._base_answers(verdict)) or (None, None)
-        return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
 
     def skipped_round(self, state: ServerState) -> ServerState:
         """The base's; what the refinery keeps stays."""
@@ -226,6 +223,12 @@ class MrTF(Algorithm):
         if self.refinery.feedback == "never":
             return base
         return mix(refined, base, relative)
+
+    def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
+        """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""
+        if self.refinery.loss_window == 0:
+            return own
+        return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

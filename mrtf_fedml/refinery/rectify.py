@@ -108,6 +108,27 @@ def self_taught(local: Tensor, global_probabilities: Tensor, local_weight: float
     return local_weight * local + (1.0 - local_weight) / 2 * global_probabilities.sum(dim=0)
 
 
+def jointly_confident(local: Tensor, global_probabilities: Tensor, entropies: Tensor, local_weight: float) -> Tensor:
+    """Eq. 10 as in the authors' program: local and global models are weighed by one softmax of their entropies.
+
+    q = (K + 2) * (u_t / K sum_k w_k(x) q_k + (1 - u_t) / 2 sum_g w_g(x) q_g), w(x) = softmax over all K + 2 of -e(x).
+
+    Args:
+        local: q_k of the local models, [K, M, C].
+        global_probabilities: q_g of the initial and of the aggregated model, [2, M, C].
+        entropies: e(x) of the local models, then of the two, [K + 2, M].
+        local_weight: u_t.
+
+    Returns:
+        q, [M, C]. Rows sum to one only where all models are equally sure; that sum is the say of x in Eq. 11.
+    """
+    clients = len(local)
+    shares = torch.full((clients + 2,), local_weight / clients, dtype=local.dtype, device=local.device)
+    shares[clients:] = (1.0 - local_weight) / 2
+    weights = (clients + 2) * shares[:, None] * confidence_weights(entropies)
+    return torch.einsum("km,kmc->mc", weights, torch.cat([local, global_probabilities]))
+
+
 def class_balanced(probabilities: Tensor, balance: float, shares: Tensor | None = None) -> Tensor:
     """q'(c|x) is proportional to q(c|x) (pi_c / m_c)^b, m_c = E[q(c|x)]; beyond the paper.
 

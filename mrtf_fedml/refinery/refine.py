@@ -59,6 +59,7 @@ def refine(
     generator: torch.Generator,
     *,
     clustering: bool = True,
+    std_rows: int = 0,
     previous_targets: Tensor | None = None,
     previous_shares: Tensor | None = None,
     known_logits: Mapping[int, Tensor] | None = None,
@@ -78,6 +79,7 @@ def refine(
         read: one pass of the model over the inputs.
         generator: draws the order of the samples in distillation.
         clustering: false in warm-up.
+        std_rows: samples that share the std of Eq. 6; 0 means all.
         previous_targets: the last round's, for smoothing.
         previous_shares: of the server's classes, as the last round left them.
         known_logits: of local models that others have read already, by their place in `local`.
@@ -94,7 +96,9 @@ def refine(
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
-    composed = distillation_targets(local_logits, global_logits, features, local_loss, settings, previous_shares)
+    composed = distillation_targets(
+        local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares
+    )
     targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     followed = sharpened_targets(targets, local_loss, settings.target_sharpness)
