@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..models.weights import load
 from ..randomness import torch_generator
+from ..settings import MrTFSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
 _PREFIX = "refinery/"
@@ -26,6 +28,33 @@ VOTES = _PREFIX + "votes"
 _ROUNDS, _FADING = 5, 0.6
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
+
+
+def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private: bool) -> MrTFSettings:
+    """The settings by which clients judge. Where they cannot, a preset's wish gives way and a user's own is refused.
+
+    Args:
+        refinery: as the user and the preset have it.
+        section: where its keys are written.
+        given: the keys that the user has written himself.
+        private: whether privacy is promised (dp_args).
+    """
+    if refinery.client_validation > 0 and private and "client_validation" in given:
+        raise UserError(
+            f"{section}.client_validation: what clients find of a model is told without noise, so no privacy (dp_args) "
+            "can be promised; leave clip and sigma out, or set client_validation to 0"
+        )
+    if private or refinery.refine_steps == 0:
+        # Without a step of refining there is one model only, and everything is the base's, to the bit.
+        refinery = replace(refinery, client_validation=0.0)
+    if refinery.answer == "judged" and refinery.client_validation == 0:
+        if "answer" in given and refinery.refine_steps > 0:
+            raise UserError(
+                f"{section}.answer is 'judged' but no client judges; set client_validation to a share of their "
+                "samples, such as 0.1, or answer to refined"
+            )
+        refinery = replace(refinery, answer="refined")
+    return refinery
 
 
 def held_out(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[Any], Iterable[Any]]:

@@ -26,9 +26,13 @@ from .kinds import (
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
+        "teacher_weights": "familiarity",
         "class_balance": 0.5,
+        "class_shares": "estimated",
         "cluster_refinery": False,
-        "feedback": "adaptive",
+        "feedback": "never",
+        "answer": "judged",
+        "client_validation": 0.1,
         "target_smoothing": 0.75,
         "target_sharpness": 3.0,
     },
@@ -112,8 +116,9 @@ class MrTFSettings:
     #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
-    #: clients find better (`judged`, which needs `client_validation`).
-    answer: Literal["refined", "aggregated", "judged"] = "refined"
+    #: clients find better (`judged`, which needs `client_validation`). With `propagated` the refined model's answers
+    #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.
+    answer: Literal["refined", "aggregated", "judged", "propagated"] = "refined"
     #: The share of each client's samples that it keeps from training and judges the server's models with, before it
     #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
     #: tells three numbers. 0: nobody judges.
