@@ -98,7 +98,7 @@ class MrTFSettings:
     #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
     #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
-    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    #: (`estimated`), which begin equal and move as the clients learn. Then a class may be rare or missing.
     class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
