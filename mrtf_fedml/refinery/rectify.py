@@ -169,9 +169,9 @@ def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
 def renewed_shares(shares: Tensor | None, probabilities: Tensor, learnt: float) -> Tensor:
     """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2 * learnt.
 
-    One round's ensemble is its clients'; over the rounds what they have by chance averages out. Who knows little
-    names classes at random, and so hardly counts. The classes that are named are counted, not their probabilities, which
-    are too even to tell that a class is missing.
+    One round's ensemble is its clients'; over the rounds what they have by chance averages out. Who knows little names
+    classes at random, and so hardly counts. The classes that are named are counted, not their probabilities, which are
+    too even to tell that a class is missing.
 
     Args:
         shares: pi, [C]; None before the first round, which begins with equal shares.
