@@ -75,6 +75,8 @@ class Scores:
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
+            "estimated_accuracy": metrics[-1].get("estimated_accuracy") if metrics else None,
+            "estimated_error": metrics[-1].get("estimated_error") if metrics else None,
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,
             "accuracy": None,
             "macro_f1": None,
