@@ -62,7 +62,7 @@ def _written(options: argparse.Namespace, config: Config, trials: list[Trial], r
 
     rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
     table, notes = tables.cells(rows, options.target), tables.notes(rows, options.target)
-    dataset = RunSettings.from_config(config).data.dataset
+    dataset = RunSettings.from_config(config).data.title
     title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
     drawn = {"Accuracy over rounds": charts.curves(rows)}
     store = RunStore(folder)

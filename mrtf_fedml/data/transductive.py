@@ -112,7 +112,7 @@ def load(settings: RunSettings) -> TransductiveDataset:
         return from_source(_checked_again(loaded), settings)
     if settings.data.server_samples is not None:
         raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
-    return _standardised(from_fedml(loaded), settings)
+    return standardised(from_fedml(loaded), settings)
 
 
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
@@ -142,7 +142,7 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     )
 
 
-def _standardised(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
+def standardised(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
     """The clients of a loader's own and its server's set, brought to the scale of the clients' samples."""
     clients = dataset[5]
     if not isinstance(clients, Mapping) or not is_standardised(settings, dataset.server_inputs, "numbers"):

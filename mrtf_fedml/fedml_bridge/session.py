@@ -76,7 +76,7 @@ class Session:
             *added,
             Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
-            Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
+            Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
@@ -85,7 +85,7 @@ class Session:
         settings, algorithm = self.server.settings, self.server.algorithm
         resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
         if resume is None:
-            store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
+            store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
             self.lock = FolderLock(store.path)
             store.write_json(INPUTS, file_stamps(settings.data))
             store.write_config(config)

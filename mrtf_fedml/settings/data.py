@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import field_validator
@@ -20,7 +21,7 @@ class DataSettings:
     """`data_args`: which samples there are and who owns them."""
 
     #: `digits`, `mnist`, `fashion_mnist`, `mnistm`, `svhn`, `usps`, `cifar10`, `cifar100`, `femnist`, `shakespeare`; or
-    #: your own: `npz`, `images`, `csv`.
+    #: your own: `npz`, `images`, `csv`. In the folder of a run that a program started with its own arrays: `arrays`.
     dataset: str = "digits"
     #: The folder with the files of the datasets known by name; FedML's own configurations name the same one.
     data_cache_dir: str = "~/fedml_data"
@@ -78,7 +79,23 @@ class DataSettings:
     @property
     def is_own(self) -> bool:
         """Whether the data are the user's own, and not a dataset known by its name."""
-        return self.dataset in ("npz", "images", "csv") or self.loader is not None or self.own_data_file is not None
+        return (
+            self.dataset in ("npz", "images", "csv", "arrays")
+            or self.loader is not None
+            or self.own_data_file is not None
+        )
+
+    @property
+    def title(self) -> str:
+        """What the data are called: by the user's own function or file where there is one, else by the dataset.
+
+        >>> DataSettings(dataset="csv", data_file="~/wards.csv").title, DataSettings(loader="wards.data:load").title
+        ('wards', 'wards.data:load')
+        """
+        if self.loader is not None:
+            return self.loader
+        file = self.data_file if self.dataset in ("npz", "images", "csv") else None
+        return self.dataset if file is None else Path(file).stem or self.dataset
 
     @property
     def clients_come_with_the_data(self) -> bool:
