@@ -9,12 +9,13 @@ import numpy as np
 
 from ..errors import UserError
 from ..settings import RunSettings
+from .dataset import TransductiveDataset
 from .given import client_samples, columns_of, label_values, server_samples
 from .listing import listed
 from .names import shown
 from .sources.checks import checked_source
 from .sources.source import Array, Users
-from .transductive import TransductiveDataset, from_source
+from .transductive import from_source
 
 #: What `data_args.dataset` is for data that a program holds.
 ARRAYS = "arrays"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 from pydantic.dataclasses import dataclass
 
 from .kinds import (
@@ -35,6 +35,9 @@ class DataSettings:
     server_dataset: str | None = None
     #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
     server_samples: Count | None = None
+    #: Hold out this share of each client's labelled samples and let them stand in for the server's set, to see how well
+    #: a scene without labels goes: what `mrtf compare --rehearse` does. In a simulation only.
+    rehearse: Annotated[float, Field(gt=0, lt=1)] | None = None
     #: Across silos: a file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the
     #: party's rank.
     own_data_file: str | None = None
