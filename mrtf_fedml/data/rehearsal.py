@@ -37,12 +37,10 @@ def rehearsed(dataset: TransductiveDataset, settings: RunSettings) -> Transducti
         rows = _held_out(shard.samples, share, numpy_generator(seed, "rehearsal", client))
         mask = np.zeros(shard.samples, dtype=bool)
         mask[rows] = True
-        indices = shard.indices.numpy()
-        kept[client] = TensorShard(
-            shard.inputs, shard.all_labels, indices[~mask], shard.batch_size, augments=shard.augments
-        )
-        held.append(shard.inputs[indices[mask]])
-        truth.append(shard.labels[torch.from_numpy(mask)])
+        out = torch.from_numpy(mask)
+        kept[client] = shard.part((~out).nonzero().flatten())
+        held.append(shard.inputs[shard.indices[out]])
+        truth.append(shard.labels[out])
         ids += [f"client {client}, sample {row}" for row in np.flatnonzero(mask)]
     if not ids:
         raise UserError(f"data_args.rehearse is {share:g}, of which no client has a whole sample; raise it")
@@ -50,7 +48,7 @@ def rehearsed(dataset: TransductiveDataset, settings: RunSettings) -> Transducti
     order = numpy_generator(seed, "rehearsal").permutation(len(ids))
     mock = TransductiveDataset(
         train_num=sum(shard.samples for shard in kept.values()),
-        train_global=_together(kept),
+        train_global=_together(dataset[2], kept),
         train_local_num_dict={client: shard.samples for client, shard in kept.items()},
         train_local_dict=kept,
         test_local_dict=dict(kept),
@@ -96,10 +94,9 @@ def _as_shard(entry: Any, client: int, batch_size: int) -> TensorShard:
     return TensorShard(inputs, labels.long(), np.arange(len(labels)), batch_size)
 
 
-def _together(shards: Mapping[int, TensorShard]) -> TensorShard | None:
-    """All clients' samples as one shard, where they share their tensors."""
-    first = next(iter(shards.values()))
-    if any(shard.inputs is not first.inputs for shard in shards.values()):
+def _together(everything: Any, shards: Mapping[int, TensorShard]) -> TensorShard | None:
+    """What is left of all clients' samples, where they are one shard."""
+    if not isinstance(everything, TensorShard) or any(s.inputs is not everything.inputs for s in shards.values()):
         return None
-    indices = torch.cat([shard.indices for shard in shards.values()]).sort().values
-    return TensorShard(first.inputs, first.all_labels, indices, first.batch_size, first.augments)
+    left = torch.cat([shard.indices for shard in shards.values()])
+    return everything.part(torch.isin(everything.indices, left).nonzero().flatten())

@@ -40,8 +40,7 @@ class TensorShard:
         self.batch_size = batch_size
         #: Whether the batches of `shuffled_batches` are mirrored and shifted, as natural images may be.
         self.augments = augments
-        #: All clients' labels [N].
-        self.all_labels = labels
+        self._all_labels = labels
 
     @property
     def samples(self) -> int:
@@ -51,7 +50,7 @@ class TensorShard:
     @property
     def labels(self) -> Tensor:
         """The client's own labels, in the order of its indices."""
-        return self.all_labels[self.indices]
+        return self._all_labels[self.indices]
 
     def scaled(self, scale: Callable[[Tensor], Tensor]) -> TensorShard:
         """The same samples with `scale` applied to their inputs, in a shard that shares nothing with others'."""
@@ -84,7 +83,7 @@ class TensorShard:
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         for start, stop in _spans(self.samples, self.batch_size):
             chosen = order[start:stop]
-            yield self.inputs[chosen], self.all_labels[chosen]
+            yield self.inputs[chosen], self._all_labels[chosen]
 
 
 class UnlabelledSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +50,14 @@ class DataSettings:
     id_column: str | None = None
     #: The column of `dataset: csv` that says whose a row is, for `partition_method: user`.
     user_column: str | None = None
+    #: Columns of `dataset: csv` that are no features: `[name, date]`.
+    ignore_columns: list[str] = field(default_factory=list)
+    #: What parts the columns of `dataset: csv`; the commonest of comma, semicolon, tab and bar in the header where it
+    #: is not given.
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    #: Let the clients' mean stand in for missing numbers of `dataset: csv`, and no category for a missing one. `false`
+    #: refuses them, by name.
+    fill_missing: bool = False
     #: Height and width to which `dataset: images` are resized; the commonest size of the clients' images where it is
     #: not given.
     image_size: Count | None = None
@@ -73,6 +82,11 @@ class DataSettings:
     partition_seed: int | None = None
     #: No client of a Dirichlet split holds fewer samples; users who have fewer are left out.
     min_samples: Count = 1
+
+    @field_validator("ignore_columns", mode="before")
+    @classmethod
+    def _one_column(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("partition_method", mode="before")
     @classmethod
