@@ -31,6 +31,9 @@ _HOMES = {
     "MrTFSettings": "settings",
     "RunSettings": "settings",
     "UserError": "errors",
+    "Result": "calls.result",
+    "label": "calls.label",
+    "run": "calls.run",
 }
 
 _HALVES = tuple(

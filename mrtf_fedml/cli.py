@@ -181,6 +181,13 @@ def _add_compare(commands: Any) -> None:
         help="show each value, or each combination of several keys' values, as a row of its own beside the unchanged "
         "algorithm; may be given several times",
     )
+    compare.add_argument(
+        "--rehearse",
+        metavar="SHARE",
+        type=float,
+        help="without labels for the server's set: hold out this share of each client's labelled samples, such as 0.2, "
+        "and compare on those",
+    )
     compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
     compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")

@@ -28,6 +28,7 @@ ROOMS = {
     "report": LEAVES | {"data", "rounds"},
     "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
     "experiments": LEAVES | {"algorithms", "rounds", "report"},
+    "calls": LEAVES | {"models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
     "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "fedml_bridge"},
 }
 #: What stands at the top of the package, beside the rooms.

@@ -29,6 +29,8 @@ def launch(
     resume: str | None = None,
     verbose: bool = False,
     rank: int = 0,
+    model: nn.Module | None = None,
+    progress: bool | None = None,
 ) -> Path | None:
     """Run to the end and return the run's folder; None for a silo, which has none.
 
@@ -39,6 +41,8 @@ def launch(
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
         rank: this party's place in a run across silos; 0 is the server.
+        model: what is trained, in place of the one that `settings.model` names; it holds the answer afterwards.
+        progress: a live bar, or nothing; None shows a bar on a terminal and a line per round elsewhere.
     """
     check_version()
     comm = world()
@@ -46,7 +50,7 @@ def launch(
     threads = set_threads(settings.device.threads, None if comm is None else divided_threads(comm, place.local_ranks))
     settings = dataclasses.replace(settings, device=dataclasses.replace(settings.device, threads=threads))
     args = arguments_from(config, settings, rank)
-    args.mrtf_resume = resume
+    args.mrtf_resume, args.mrtf_progress = resume, progress
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"
@@ -55,12 +59,13 @@ def launch(
         args = initialise(args, verbose)
     with agreement():
         device = device_of_run(args, place)
-        model = None if settings.common.training_type == "cross_device" else _model(settings, dataset)
+        if model is None and settings.common.training_type != "cross_device":
+            model = model_of(settings, dataset)
     our_runner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
 
 
-def _model(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
+def model_of(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
     """The model of the run; one that devices train is made with its .mnn file, by their server."""
     return build_model(
         settings.model,

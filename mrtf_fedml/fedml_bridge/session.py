@@ -21,6 +21,7 @@ from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
+from ..rounds.rehearsal import Rehearsal
 from ..rounds.round import Handout, Reply
 from ..rounds.scores import Scores
 from ..rounds.store import RunStore
@@ -74,18 +75,23 @@ class Session:
         return [
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
+            *self._rehearsal(),
             Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
-            Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
+            Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
+
+    def _rehearsal(self) -> list[Callback]:
+        real = self.dataset.real_inputs
+        return [] if real is None else [Rehearsal(self.dataset, real)]
 
     def _open_store(self) -> RunStore:
         settings, algorithm = self.server.settings, self.server.algorithm
         resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
         if resume is None:
-            store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
+            store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
             self.lock = FolderLock(store.path)
             store.write_json(INPUTS, file_stamps(settings.data))
             store.write_config(config)

@@ -63,7 +63,7 @@ class Scores:
         metrics = run.store.read_metrics()
         scored = [line["acc"] for line in metrics if line["acc"] is not None]
         summary: dict[str, Any] = {
-            "dataset": run.settings.data.dataset,
+            "dataset": run.settings.data.title,
             "algorithm": run.algorithm.name,
             "preset": getattr(run.algorithm.own, "preset", None),
             "base": getattr(run.algorithm.own, "base", None),

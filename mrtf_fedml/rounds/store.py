@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +49,9 @@ class RunStore:
     def create(cls, path: str | Path | None, name: str) -> RunStore:
         """A new folder at `path`, or at `runs/<name>-<time>`; one that holds a run already is refused."""
         if path is None:
-            stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            # The name may be a user's file or function: what a path takes amiss is left out of it.
+            fit = re.sub(r"[^\w.+-]+", "_", name)
+            stem = Path("runs") / f"{fit}-{time.strftime('%Y%m%d-%H%M%S')}"
             path, attempt = stem, 1
             while path.exists():
                 attempt += 1
