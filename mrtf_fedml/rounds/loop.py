@@ -10,13 +10,14 @@ from torch import Tensor
 
 from ..algorithms import Algorithm, ServerBench, ServerState
 from ..algorithms.sampling import chosen_clients
-from ..errors import RunStopped
+from ..errors import FolderUnwritable, RunStopped
 from ..settings import RunSettings
 from .callbacks import Callback
 from .round import Filters, Handout, Reply, RoundRecord, play_round
 from .scores import Scores
 from .server import Server
 from .store import RunStore
+from .undisturbed import undisturbed
 
 _log = logging.getLogger(__name__)
 
@@ -112,13 +113,18 @@ class Run:
             # Without any round there is no answer: a run that is asked to stop before it does one.
             while self.rounds_left and (self.stopped is None or self.server.state.round == 0):
                 self._play_one(ask, choose)
+        except FolderUnwritable as error:
+            raise self._told_how_to_go_on(error) from error
         except (KeyboardInterrupt, RunStopped):
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
             self.finish(interrupted=True)
             raise
         if self.stopped is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
-        return self.finish()
+        try:
+            return self.finish()
+        except FolderUnwritable as error:
+            raise self._told_how_to_go_on(error) from error
 
     def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Give the answer; None where not even one round was done."""
@@ -141,8 +147,14 @@ class Run:
         )
         self.votes = self.record.report.votes
         line = self._scores.line(self, self.record)
-        for callback in self.callbacks:
-            callback.on_round(self, line)
+        with undisturbed():
+            for callback in self.callbacks:
+                callback.on_round(self, line)
+
+    def _told_how_to_go_on(self, error: FolderUnwritable) -> FolderUnwritable:
+        return FolderUnwritable(
+            f"{error}; what was finished before is saved: go on with `mrtf run --resume {self.store.path}`"
+        )
 
     def _drawn(self, round_index: int) -> list[int]:
         train, seed = self.settings.train, self.settings.common.random_seed
