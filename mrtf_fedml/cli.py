@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 from .errors import RunStopped, UserError
+from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
 from .version import __version__
 
-INTERRUPTED = 130
+#: What a full, closed or broken disk says.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 well, 1 failed, 2 a wrong setting or file, 130 interrupted."""
+    """Run the command; returns its exit code.
+
+    0 well, 1 failed, 2 a wrong setting or file, 130 after Ctrl-C, 143 after SIGTERM.
+    """
     parser = _parser()
     options = parser.parse_args(words)
     if options.command is None:
         parser.print_help()
         return 0
     _set_up_log(getattr(options, "verbose", False))
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    hear_sigterm()
     try:
         return _COMMANDS[options.command](options)
     except UserError as error:
@@ -34,9 +38,16 @@ def main(words: Sequence[str] | None = None) -> int:
     except RunStopped as error:
         print(f"mrtf: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        code = code_of(interrupt)
+        end_without_a_word(code)
         _say("mrtf: interrupted; what was finished is saved")
-        return INTERRUPTED
+        return code
 
 
 def _say(text: str) -> None:
@@ -212,10 +223,6 @@ def _set_up_log(verbose: bool) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
         log.addHandler(handler)
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

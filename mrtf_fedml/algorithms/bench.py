@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..models.lone_sample import running_statistics
 from ..refinery.distill import DistillationSettings, distill
 from .exchange import ClientUpdate, Weights
 
@@ -61,4 +62,5 @@ class ServerBench:
         generator: torch.Generator,
     ) -> float:
         """Let the student follow the targets; the mean loss over the steps."""
-        return distill(student, inputs, targets, settings, generator)
+        with running_statistics(student, samples=len(inputs)):
+            return distill(student, inputs, targets, settings, generator)

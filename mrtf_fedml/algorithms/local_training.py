@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models.lone_sample import running_statistics
 from ..models.weights import load, snapshot
 from ..randomness import forked, torch_generator
 from ..settings import TrainSettings
@@ -71,7 +72,8 @@ def train_locally(
             for inputs, labels in _epoch(data, generator):
                 inputs, labels = inputs.to(device), labels.to(device).long()
                 optimizer.zero_grad(set_to_none=True)
-                logits, added = term.forward(model, inputs)
+                with running_statistics(model, samples=len(labels)):
+                    logits, added = term.forward(model, inputs)
                 loss = _cross_entropy(logits, labels)
                 (loss if added is None else loss + added).backward()
                 term.correct_gradients(model)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from ..errors import RunStopped, UserError
+from .signals import code_of
 from .start import (
     AgreedError,
     mpi_is_running,
@@ -24,7 +25,7 @@ from .start import (
 
 _log = logging.getLogger(__name__)
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED, WRONG = 1, 2
 #: How long a trainer that is told to stop leaves the server to write down what was finished.
 GRACE_SECONDS = 5.0
 
@@ -51,7 +52,7 @@ def _end_all(error: BaseException) -> NoReturn:
             _say("mrtf: interrupted; what was finished is saved")
         else:
             time.sleep(GRACE_SECONDS)
-        _abort(INTERRUPTED)
+        _abort(code_of(error))
     wrong, known = isinstance(error, UserError), isinstance(error, UserError | RunStopped)
     message = str(error) if known else "".join(traceback.format_exception(error))
     if rank > 0:

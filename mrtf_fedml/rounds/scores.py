@@ -27,7 +27,7 @@ ACCURACIES = ("acc", "acc_aggregated", "acc_ensemble", "acc_targets", "acc_refin
 _BEFORE = ("round", "clients", "left_out", "local_loss", "local_weight")
 _AFTER = ("seconds_local", "seconds_refine", "bytes_up", "bytes_down")
 #: What every line has; whatever else stands in one, the algorithm or a callback has measured.
-STANDARD = (*_BEFORE, *ACCURACIES, *_AFTER, "epsilon_server", "epsilon_release")
+STANDARD = (*_BEFORE, *ACCURACIES, *_AFTER, "retries", "far_off", "epsilon_server", "epsilon_release")
 #: Of these an algorithm may give the number itself.
 _OPEN = ("local_weight",)
 
@@ -55,7 +55,10 @@ class Scores:
             "seconds_local": arrived.seconds_local,
             "seconds_refine": record.seconds_refine,
             "bytes_up": arrived.bytes_up,
-            "bytes_down": record.bytes_down,
+            "bytes_down": arrived.bytes_down,
+            # Where all is well there is nothing to tell.
+            **({"retries": arrived.retries} if arrived.retries else {}),
+            **({"far_off": {str(client): why for client, why in arrived.far_off.items()}} if arrived.far_off else {}),
         }
 
     def summary(self, run: Run, interrupted: bool) -> dict[str, Any]:

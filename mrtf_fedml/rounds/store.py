@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ from ..errors import UserError
 from .answer_files import model_file, predictions_table, read_model_file
 from .changes import changes_between
 from .state_files import StateFiles
-from .whole_file import replace_file
+from .whole_file import append_line, replace_file
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +117,8 @@ class RunStore:
                     f"a callback has put {name!r}, a {type(value).__name__}, into the round's line; put plain numbers "
                     "there, as float(...) makes them"
                 )
-        with (self.path / _METRICS).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            # As safe as the state that follows it: an account of what was done must not end before it.
-            file.flush()
-            os.fsync(file.fileno())
+        # As safe as the state that follows it: an account of what was done must not end before it.
+        append_line(self.path / _METRICS, json.dumps(line))
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short, and one that is broken, are left out."""

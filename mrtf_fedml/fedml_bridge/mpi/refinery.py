@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
 from ...errors import UserError
+from ...models.lone_sample import running_statistics
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, DistillationSteps, distill
@@ -123,7 +124,8 @@ class SharedBench(ServerBench):
         steps = DistillationSteps.of(settings)
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
-        return distill(student, inputs, targets, steps, generator, self.crew)
+        with running_statistics(student, samples=len(inputs)):
+            return distill(student, inputs, targets, steps, generator, self.crew)
 
 
 class RefiningTrainer:
@@ -145,8 +147,12 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        with forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank):
-            distill(self.bench.model, self.bench.inputs, targets, order.facts["steps"], generator, self.crew)
+        model, inputs, steps = self.bench.model, self.bench.inputs, order.facts["steps"]
+        with (
+            forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank),
+            running_statistics(model, samples=len(inputs)),
+        ):
+            distill(model, inputs, targets, steps, generator, self.crew)
 
 
 def without_logits(tensors: Payload) -> tuple[dict[str, Tensor], Tensor | None]:
