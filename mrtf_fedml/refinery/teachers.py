@@ -27,13 +27,17 @@ def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
     >>> normalised_probabilities(torch.tensor([[1.0, -1.0]]), temperature=0.5)
     tensor([[0.7311, 0.2689]])
     """
+    return torch.softmax(temperature * standardised(logits), dim=-1)
+
+
+def standardised(logits: Tensor) -> Tensor:
+    """f_k / std(f_k), one std for all samples and classes of a model, [..., M, C]; 0 where all logits are equal."""
     largest = logits.abs().amax(dim=(-2, -1), keepdim=True)
     # Dividing by the largest entry first keeps the squares inside std in range, whatever the logits' size.
     scaled = logits / torch.where(largest > 0, largest, torch.ones_like(largest))
     deviation = scaled.std(dim=(-2, -1), correction=0, keepdim=True)
     constant = deviation <= torch.finfo(logits.dtype).eps
-    standardised = torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
-    return torch.softmax(temperature * standardised, dim=-1)
+    return torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
 
 
 def batch_normalised_probabilities(logits: Tensor, temperature: float, rows: int) -> Tensor:

@@ -74,6 +74,13 @@ class MrTFSettings:
     std_batches: Steps = 0
     #: Weigh each local model on each sample by its confidence (Eq. 10). Off: all count the same.
     entropy_weights: bool = True
+    #: How much each local model says of each sample: all the same (`uniform`), the surer the more (`entropy`, Eq. 10),
+    #: or the more familiar the sample is to it (`familiarity`). Where it is not given, `entropy_weights` decides.
+    teacher_weights: Literal["uniform", "entropy", "familiarity"] = "entropy"
+    #: How strongly familiarity counts, with `teacher_weights: familiarity`.
+    familiarity: NonNegative = 4.0
+    #: The mean local loss, as a share of log C, below which familiarity gives way to entropy. 0: it never does.
+    familiarity_fade: Share = 0.5
     #: Divide the entropy by the number of classes before models are weighed by it, which nearly evens the weights.
     entropy_per_class: bool = False
     #: Weigh the initial and the aggregated model on each sample by their confidence too, in one softmax with the local
@@ -84,8 +91,11 @@ class MrTFSettings:
     loss_window: Steps = 0
     #: Let the round's initial and aggregated models teach too (Eq. 10). Off: u_t is 1.
     self_teaching: bool = True
-    #: How far the ensemble's classes are brought to equal mass: 0 not at all, 1 wholly. Few clients hold few classes.
+    #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
+    #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
+    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
     #: Clustering starts at this round index: earlier features are not yet discriminative.
@@ -101,6 +111,13 @@ class MrTFSettings:
     #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
     #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive"] = "always"
+    #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
+    #: clients find better (`judged`, which needs `client_validation`).
+    answer: Literal["refined", "aggregated", "judged"] = "refined"
+    #: The share of each client's samples that it keeps from training and judges the server's models with, before it
+    #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
+    #: tells three numbers. 0: nobody judges.
+    client_validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
     #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
@@ -143,7 +160,10 @@ class MrTFSettings:
     @model_validator(mode="before")
     @classmethod
     def _preset_under_explicit_keys(cls, given: ArgsKwargs) -> ArgsKwargs:
-        explicit = given.kwargs or {}
+        explicit = dict(given.kwargs or {})
+        if "entropy_weights" in explicit and "teacher_weights" not in explicit:
+            # The paper's switch, written out, overrides a preset as any other key does.
+            explicit["teacher_weights"] = "entropy" if explicit["entropy_weights"] else "uniform"
         return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})
 
 
