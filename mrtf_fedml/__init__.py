@@ -38,7 +38,10 @@ _HOMES = {
 
 _HALVES = tuple(
     f"{algorithm}{side}"
-    for algorithm in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF")
+    for algorithm in (
+        *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF"),
+        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME"),
+    )
     for side in ("Trainer", "Aggregator")
 )
 

@@ -22,7 +22,11 @@ from ..settings.sections import Config
 from .configuration import configured
 
 #: What is compared where nothing else is asked for.
-ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")
+ALL = (
+    *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF"),
+    *("FedBE", "FedAUX", "UWA", "SHOT", "LAME"),
+    *("MrTF:paper", "MrTF:tuned"),
+)
 
 
 def compare(options: argparse.Namespace) -> int:

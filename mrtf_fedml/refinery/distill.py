@@ -143,7 +143,7 @@ def distill(
         student.parameters(), lr=settings.refine_lr, weight_decay=settings.refine_weight_decay, fused=True
     )
     total = torch.zeros((), device=inputs.device)
-    with _training(student):
+    with training(student):
         order = batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator)
         for step, batch in enumerate(order):
             optimizer.param_groups[0]["lr"] = refining_rate(settings, step)
@@ -178,7 +178,7 @@ def refining_rate(settings: DistillationSettings, step: int) -> float:
 
 
 @contextmanager
-def _training(student: nn.Module) -> Iterator[None]:
+def training(student: nn.Module) -> Iterator[None]:
     """Train mode for the block; each module is then put back in the mode it was in."""
     modes = {module: module.training for module in student.modules()}
     student.train()
