@@ -68,7 +68,7 @@ class MrTF(Algorithm):
         self.base = self._base(settings)
         if self.base.keeps_client_state and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-        given = [key for key in ("client_validation", "answer") if self._is_given(key)]
+        given = [key for key in ("client_validation", "answer", "feedback") if self._is_given(key)]
         self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
@@ -149,7 +149,7 @@ class MrTF(Algorithm):
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
-            start = self._next_start(refined.weights, after.weights, relative)
+            start = self._next_start(refined.weights, after.weights, relative, verdict)
             base = after.answer
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
@@ -211,13 +211,15 @@ class MrTF(Algorithm):
             )
         return base(settings)
 
-    def _next_start(self, refined: Weights, base: Weights, relative: float) -> Weights:
+    def _next_start(self, refined: Weights, base: Weights, relative: float, verdict: Verdict) -> Weights:
         """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
         if self.refinery.feedback == "always":
             return refined
         if self.refinery.feedback == "never":
             return base
-        return mix(refined, base, relative)
+        share = relative * verdict.worth_sending_back if self.refinery.feedback == "judged" else relative
+        # A share of nothing is the base's own object: what is sent is its start, to the bit.
+        return mix(refined, base, share) if share > 0 else base
 
     def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
         """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""

@@ -119,6 +119,9 @@ def _ending(store: RunStore) -> str:
             rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
     else:
         rows.append(("accuracy", "not known: the server's set came without labels"))
+    if summary.get("estimated_accuracy") is not None:
+        estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
+        rows.append(("estimated", f"{estimated} (by the clients, on samples that they kept back)"))
     if "epsilon_server" in summary:
         rows.append(("privacy", _privacy(summary)))
     rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]

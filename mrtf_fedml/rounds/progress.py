@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 #: The answer's own accuracy first: a narrow terminal cuts the line at its end.
 _SHOWN = {
     "acc_refined": "refined",
+    "estimated_accuracy": "estimated",
     "acc_aggregated": "aggregated",
     "acc_ensemble": "ensemble",
     "local_loss": "loss",
 }
+#: Shown under another word, or told in files only.
+_UNSHOWN = ("estimated_accuracy", "estimated_error")
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.
 _BESIDE = 2
@@ -87,7 +90,7 @@ def shown(line: dict[str, Any]) -> dict[str, str]:
     >>> shown({"round": 0, "local_loss": 0.5, "acc_refined": None, "drift": 0.25})
     {'loss': '0.500', 'drift': '0.250'}
     """
-    own = {key: key.removeprefix("acc_") for key in line if key not in STANDARD}
+    own = {key: key.removeprefix("acc_") for key in line if key not in STANDARD and key not in _UNSHOWN}
     return {
         word: f"{line[key]:.3f}" if isinstance(line[key], float) else str(line[key])
         for key, word in {**_SHOWN, **own}.items()

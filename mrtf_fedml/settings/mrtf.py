@@ -111,10 +111,11 @@ class MrTFSettings:
     cluster_distance: Literal["cosine", "squared_euclidean"] = "cosine"
     #: How often Eq. 11-12 are iterated. The paper takes one step.
     cluster_steps: Count = 1
-    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
-    #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
-    #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
-    feedback: Literal["always", "never", "adaptive"] = "always"
+    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
+    #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
+    #: to be better (`judged`, which needs `client_validation`). A base that keeps client state (Scaffold) gets `never`
+    #: unless it is said otherwise: its clients' state belongs to its own start.
+    feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
     #: clients find better (`judged`, which needs `client_validation`). With `propagated` the refined model's answers
     #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.

@@ -131,10 +131,10 @@ def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> N
 
 def test_a_base_is_named_after_a_plus() -> None:
     plain, based, distilled = (
-        own(trial.config) for trial in planned(small_config(), ["MrTF:tuned", "MrTF:tuned+Scaffold", "FedDF+FedOpt"], 1)
+        own(trial.config) for trial in planned(small_config(), ["MrTF:paper", "MrTF:paper+Scaffold", "FedDF+FedOpt"], 1)
     )
     assert (plain.base, based.base, distilled.base) == ("FedAvg", "Scaffold", "FedOpt")
-    assert (plain.feedback, based.feedback) == ("adaptive", "never"), "what suits a base that keeps client state"
+    assert (plain.feedback, based.feedback) == ("always", "never"), "what suits a base that keeps client state"
     assert keys("MrTF+Scaffold") != keys("MrTF+Scaffold", scaffold_option=1) != keys("MrTF", scaffold_option=1)
     assert keys("MrTF") == keys("MrTF", scaffold_option=1)
     with pytest.raises(UserError, match="FedAvg has none"):
