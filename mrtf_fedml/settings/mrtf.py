@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "class_balance": 0.5,
         "class_shares": "estimated",
         "cluster_refinery": False,
-        "feedback": "never",
+        "feedback": "judged",
         "answer": "judged",
         "client_validation": 0.1,
         "target_smoothing": 0.75,

@@ -89,6 +89,14 @@ def test_the_base_answers_where_clients_find_it_better_beyond_chance() -> None:
     assert not Verdict([], "judged").base_answers
 
 
+def test_what_is_sent_back_grows_with_what_the_clients_gain() -> None:
+    assert Verdict([], "judged").worth_sending_back == 0.0
+    assert Verdict.after([], votes((9, 5, 10), (8, 5, 10)), "judged").worth_sending_back == 0.0
+    # All clients gain one of ten: no spread, and half of what is much.
+    assert Verdict.after([], votes((5, 6, 10), (3, 4, 10)), "judged").worth_sending_back == pytest.approx(0.5)
+    assert Verdict.after([], votes((1, 9, 10), (2, 9, 10)), "judged").worth_sending_back == 1.0
+
+
 def test_older_rounds_count_less_and_are_forgotten() -> None:
     rounds: list[list[list[float]]] = []
     for _ in range(9):
@@ -123,10 +131,12 @@ def test_a_judging_client_trains_as_the_base_does_on_what_is_left() -> None:
 
 def test_where_clients_cannot_judge_the_preset_gives_way_and_the_user_is_told() -> None:
     private = algorithm_of(small_settings(preset="tuned", clip=1.0, sigma=1.0))
-    assert (private.own.client_validation, private.own.answer) == (0.0, "refined")
+    assert (private.own.client_validation, private.own.answer, private.own.feedback) == (0.0, "refined", "never")
     with pytest.raises(UserError, match="client_validation: what clients find of a model is told without noise"):
         algorithm_of(small_settings(client_validation=0.1, clip=1.0, sigma=1.0))
     with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_validation"):
         algorithm_of(small_settings(answer="judged"))
+    with pytest.raises(UserError, match="feedback is 'judged' but no client judges; set client_validation"):
+        algorithm_of(small_settings(feedback="judged"))
     with pytest.raises(UserError, match=r"client_validation is 0\.9"):
         small_settings(client_validation=0.9)

@@ -37,7 +37,7 @@ def test_each_seed_runs_every_algorithm() -> None:
 def test_presets_of_mrtf_stand_side_by_side_and_explicit_keys_stay() -> None:
     paper, tuned = (own(trial.config) for trial in planned(small_config(), ["MrTF:paper", "MrTF:tuned"], 1))
     assert (paper.preset, paper.feedback) == ("paper", "always")
-    assert (tuned.preset, tuned.feedback) == ("tuned", "never")
+    assert (tuned.preset, tuned.feedback) == ("tuned", "judged")
     assert paper.refine_steps == tuned.refine_steps == 8
 
 
