@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ..algorithms import Algorithm, ServerBench, ServerState
 from ..algorithms.sampling import chosen_clients
-from ..errors import RunStopped
+from ..errors import RunInterrupted, RunStopped
 from ..settings import RunSettings
 from .callbacks import Callback
 from .round import Filters, Handout, Reply, RoundRecord, play_round
@@ -112,13 +113,24 @@ class Run:
             # Without any round there is no answer: a run that is asked to stop before it does one.
             while self.rounds_left and (self.stopped is None or self.server.state.round == 0):
                 self._play_one(ask, choose)
-        except (KeyboardInterrupt, RunStopped):
+        except (KeyboardInterrupt, RunStopped) as interruption:
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
             self.finish(interrupted=True)
+            if isinstance(interruption, KeyboardInterrupt):
+                raise RunInterrupted(self._where_it_is()) from interruption
             raise
         if self.stopped is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
         return self.finish()
+
+    def _where_it_is(self) -> str:
+        done, folder = self.server.state.round, self.store.path
+        if done == 0:
+            return f"interrupted before the first round was over: nothing was finished ({folder} can go)"
+        return (
+            f"interrupted after {done} of {self.rounds} rounds; predictions, model and report of these are in "
+            f"{folder}. Go on with: mrtf run --resume {shlex.quote(str(folder))}"
+        )
 
     def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Give the answer; None where not even one round was done."""
