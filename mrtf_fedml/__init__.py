@@ -12,6 +12,11 @@ from typing import Any
 
 from .version import __version__
 
+# FedML's imports warn of their own dependencies, which its users can do nothing about. Whoever imports us first is
+# spared these two; every other warning is heard.
+for _message in ("pkg_resources is deprecated", "urllib3 .* doesn't match a supported version"):
+    warnings.filterwarnings("ignore", message=_message)
+
 _HOMES = {
     "register": "fedml_bridge.registry",
     "unregister": "fedml_bridge.registry",
