@@ -50,7 +50,7 @@ def launch(
     threads = set_threads(settings.device.threads, None if comm is None else divided_threads(comm, place.local_ranks))
     settings = dataclasses.replace(settings, device=dataclasses.replace(settings.device, threads=threads))
     args = arguments_from(config, settings, rank)
-    args.mrtf_resume, args.mrtf_progress = resume, progress
+    args.mrtf_resume, args.mrtf_progress, args.mrtf_launched = resume, progress, True
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"

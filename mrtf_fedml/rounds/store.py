@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 _METRICS = "metrics.jsonl"
 _ANSWERED = "state/answered.json"
+_PLACE = "state/place.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
 _MODEL = "model.safetensors"
@@ -79,6 +82,16 @@ class RunStore:
         if not (store.path / "config.yaml").is_file():
             raise UserError(f"{str(path)!r} is not the folder of a run: it has no config.yaml")
         return store
+
+    def note_where_it_began(self) -> None:
+        """Keep the current folder: modules that the configuration names may lie there."""
+        self.write_json(_PLACE, {"folder": os.getcwd()})
+
+    def search_where_it_began(self) -> None:
+        """Let modules be found in that folder too, last of all, whichever folder is the current one."""
+        folder = self.read_json(_PLACE).get("folder")
+        if isinstance(folder, str) and folder not in sys.path and Path(folder).is_dir():
+            sys.path.append(folder)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """The resolved configuration."""

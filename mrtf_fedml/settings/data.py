@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,6 +115,12 @@ class DataSettings:
             return self.loader
         file = self.data_file if self.dataset in ("npz", "images", "csv") else None
         return self.dataset if file is None else Path(file).stem or self.dataset
+
+    def located(self) -> DataSettings:
+        """The same with paths that hold from any folder; those from the user's home do already."""
+        given = {key: getattr(self, key) for key in ("data_file", "server_file", "own_data_file", "data_cache_dir")}
+        paths = {key: os.path.abspath(os.path.expanduser(path)) for key, path in given.items() if path}
+        return dataclasses.replace(self, **paths)
 
     @property
     def clients_come_with_the_data(self) -> bool:
