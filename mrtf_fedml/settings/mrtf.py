@@ -67,6 +67,12 @@ class MrTFSettings:
     base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
+    #: How what the local models say of a class is averaged: the weighted `mean` (the paper), or against clients that
+    #: lie the `median`, or the mean without the extremes (`trimmed`); for these two all models count the same, since a
+    #: liar sets his weight. Where clients know few classes each, who knows a class is rare, and is silenced too.
+    teacher_average: Literal["mean", "median", "trimmed"] = "mean"
+    #: The share of the weight that `trimmed` leaves out at either end.
+    teacher_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.34
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
     temperature: Positive = 4.0
     #: The std of Eq. 6 is that of so many of the clients' batches of server samples (times `batch_size`), in their
