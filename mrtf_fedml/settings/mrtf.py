@@ -46,6 +46,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "refine_weight_decay": 1e-6,
         "std_batches": 10,
         "target_smoothing": 0.75,
+        "teacher_mode": "train",
         "temperature": 1.0,
     },
 }
@@ -73,6 +74,9 @@ class MrTFSettings:
     teacher_average: Literal["mean", "median", "trimmed"] = "mean"
     #: The share of the weight that `trimmed` leaves out at either end.
     teacher_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.34
+    #: How local models are read: as they would be used (`eval`), or in `train` mode, where BatchNorm answers by the
+    #: batch (of `std_batches`) and dropout by chance. Without these two layers there is no difference.
+    teacher_mode: Literal["eval", "train"] = "eval"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
     temperature: Positive = 4.0
     #: The std of Eq. 6 is that of so many of the clients' batches of server samples (times `batch_size`), in their
