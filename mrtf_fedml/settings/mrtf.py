@@ -145,6 +145,9 @@ class MrTFSettings:
     refine_weight_decay: NonNegative = 0.0
     #: The largest norm of a refining step's gradient. 0 does not clip.
     refine_clip_norm: NonNegative = 0.0
+    #: The weight of following the targets on images moved by up to an eighth of their sides too, which costs a second
+    #: pass of the student per step. For images alone. 0: not at all.
+    consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
     #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no
