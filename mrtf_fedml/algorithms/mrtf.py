@@ -36,6 +36,7 @@ from .judging import (
 )
 from .local_training import LocalTerm
 from .registry import algorithm_named, register_algorithm
+from .teachers_read import teachers_read
 
 _log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class MrTF(Algorithm):
                 std_rows=self.refinery.std_batches * self.settings.train.batch_size * (bench.positions or 1),
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
-                known_logits=bench.known_logits(updates),
+                known_logits=teachers_read(bench, updates, self.refinery, self.settings.train.batch_size),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:

@@ -50,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "refine_weight_decay": 1e-6,
         "std_batches": 10,
         "target_smoothing": 0.75,
+        "teacher_mode": "train",
         "temperature": 1.0,
     },
 }
@@ -71,6 +72,15 @@ class MrTFSettings:
     base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
+    #: How what the local models say of a class is averaged: the weighted `mean` (the paper), or against clients that
+    #: lie the `median`, or the mean without the extremes (`trimmed`); for these two all models count the same, since a
+    #: liar sets his weight. Where clients know few classes each, who knows a class is rare, and is silenced too.
+    teacher_average: Literal["mean", "median", "trimmed"] = "mean"
+    #: The share of the weight that `trimmed` leaves out at either end.
+    teacher_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.34
+    #: How local models are read: as they would be used (`eval`), or in `train` mode, where BatchNorm answers by the
+    #: batch (of `std_batches`) and dropout by chance. Without these two layers there is no difference.
+    teacher_mode: Literal["eval", "train"] = "eval"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
     temperature: Positive = 4.0
     #: The std of Eq. 6 is that of so many of the clients' batches of server samples (times `batch_size`), in their
@@ -141,6 +151,9 @@ class MrTFSettings:
     refine_weight_decay: NonNegative = 0.0
     #: The largest norm of a refining step's gradient. 0 does not clip.
     refine_clip_norm: NonNegative = 0.0
+    #: The weight of following the targets on images moved by up to an eighth of their sides too, which costs a second
+    #: pass of the student per step. For images alone. 0: not at all.
+    consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
     #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no

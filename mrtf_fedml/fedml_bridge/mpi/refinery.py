@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
+from ...algorithms.bench import refuse_moves
 from ...errors import UserError
 from ...models.lone_sample import running_statistics
 from ...models.weights import load, snapshot
@@ -120,6 +121,7 @@ class SharedBench(ServerBench):
         generator: torch.Generator,
     ) -> float:
         """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
+        refuse_moves(inputs, settings)
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
         steps = DistillationSteps.of(settings)
         facts = {"round": self.args.round_idx, "steps": steps}
