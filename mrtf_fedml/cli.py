@@ -64,6 +64,12 @@ def _compare(options: argparse.Namespace) -> int:
     return compare(options)
 
 
+def _reproduce(options: argparse.Namespace) -> int:
+    from .commands.reproduce import reproduce
+
+    return reproduce(options)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .commands.doctor import doctor
 
@@ -108,6 +114,7 @@ _COMMANDS = {
     "predict": _predict,
     "data": _data,
     "compare": _compare,
+    "reproduce": _reproduce,
     "doctor": _doctor,
     "example": _example,
     "report": _report,
@@ -143,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
     _add_compare(commands)
+    _add_reproduce(commands)
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 
@@ -185,6 +193,32 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
     compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")
     _add_changes(compare)
+
+
+def _add_reproduce(commands: Any) -> None:
+    reproduce = commands.add_parser("reproduce", help="a figure or table of the paper, run again; --list names them")
+    reproduce.add_argument("scene", nargs="?", metavar="SCENE", help="such as logi, compare or dp")
+    reproduce.add_argument("--list", action="store_true", help="all scenes: parameters, data needed, time")
+    reproduce.add_argument("--page", action="store_true", help="one page of all scenes done so far")
+    reproduce.add_argument("--preset", metavar="P", default="paper", help="paper (default), another, or all of MrTF's")
+    reproduce.add_argument("--budget", metavar="B", type=float, default=1.0, help="a fraction of the paper's size (1)")
+    reproduce.add_argument("--seeds", metavar="N", type=int, default=1, help="seeds 0 to N-1 (1)")
+    reproduce.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
+    reproduce.add_argument(
+        "--data", metavar="DIR", default="~/fedml_data", help="where the datasets lie (~/fedml_data)"
+    )
+    reproduce.add_argument(
+        "--stand-in",
+        metavar="[NAME=]DATA",
+        nargs="?",
+        const="",
+        action="append",
+        help="where data are missing, take the embedded digits, or this .npz file or dataset",
+    )
+    reproduce.add_argument("--only", metavar="A,B", help="confine the scene to some of its datasets")
+    reproduce.add_argument("--grid", action="store_true", help="try all of the paper's learning rates; labels choose")
+    reproduce.add_argument("--out", metavar="DIR", default="reproductions", help="where all of it goes (reproductions)")
+    _add_changes(reproduce)
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,8 @@ class DataSettings:
     server_dataset: str | None = None
     #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
     server_samples: Count | None = None
+    #: So many of all clients' samples together, evenly spaced, in place of all of them: for a quick look.
+    client_samples: Count | None = None
     #: Across silos: a file (.npz) with the samples of this party alone, in place of `dataset`; `{rank}` in it is the
     #: party's rank.
     own_data_file: str | None = None
