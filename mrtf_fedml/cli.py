@@ -202,7 +202,7 @@ def _add_reproduce(commands: Any) -> None:
     reproduce.add_argument("--page", action="store_true", help="one page of all scenes done so far")
     reproduce.add_argument("--preset", metavar="P", default="paper", help="paper (default), another, or all of MrTF's")
     reproduce.add_argument("--budget", metavar="B", type=float, default=1.0, help="a fraction of the paper's size (1)")
-    reproduce.add_argument("--seeds", metavar="N", type=int, default=1, help="seeds 0 to N-1 (1)")
+    reproduce.add_argument("--seeds", metavar="N", type=int, help="seeds 0 to N-1 (1; of logi 3)")
     reproduce.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
     reproduce.add_argument(
         "--data", metavar="DIR", default="~/fedml_data", help="where the datasets lie (~/fedml_data)"

@@ -39,7 +39,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace, stand_in: list[str], scene: Scene | None) -> Request:
-    if options.seeds < 1:
+    if options.seeds is not None and options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}; at least one is needed")
     if options.jobs < 1:
         raise UserError(f"--jobs is {options.jobs}; at least one run must be at work")
@@ -50,7 +50,7 @@ def _request(options: argparse.Namespace, stand_in: list[str], scene: Scene | No
         out=Path(options.out),
         presets=presets_named(options.preset),
         budget=Budget(options.budget),
-        seeds=options.seeds,
+        seeds=options.seeds or (scene.seeds if scene else 1),
         jobs=options.jobs,
         only=datasets_named(options.only, scene) if scene else (),
         grid=options.grid,

@@ -109,7 +109,7 @@ def _numbers(row: Rows) -> list[Number]:
     ]
     for key, values in (("gradient variance", row.variance), ("weight divergence", row.divergence)):
         numbers += [
-            Number(f"{row.title}, {key}, {level}", float(value), digits=4)
+            Number(f"{row.title}, {key}, {level}", float(value), digits=-3)
             for level, value in zip(row.levels, values, strict=True)
         ]
     return numbers

@@ -62,7 +62,7 @@ def draw_observation(rows: Sequence[Rows]) -> Figure:
         for model in range(len(names)):
             shown = ("θ₀", "θ Cen")[model] if model < 2 else f"θ Agg, level {model - 1} of the row"
             axes[7].plot(
-                row.starts, row.accuracies[:, model], DASHES[model], color=COLOURS[(7, 0, 2, 1, 6)[model]],
+                row.starts, row.accuracies[:, model], linestyle=DASHES[model], color=COLOURS[(7, 0, 2, 1, 6)[model]],
                 marker=MARKS[model], markersize=3, linewidth=1.2, label=shown,
             )  # fmt: skip
         axes[7].set_title("Accuracy (%)")

@@ -53,8 +53,8 @@ def draw_stages(done: Sequence[Done]) -> Figure:
             points = stage(one.metrics["FedDF"], key)
             rounds, values = [number for number, _ in points], [100 * value for _, value in points]
             axes.plot(
-                rounds, values, DASHES[place], color=COLOURS[(0, 1, 6)[place]], marker=MARKS[place], markersize=3,
-                markevery=_every(rounds), linewidth=1.3, label=name,
+                rounds, values, linestyle=DASHES[place], color=COLOURS[(0, 1, 6)[place]], marker=MARKS[place],
+                markersize=3, markevery=_every(rounds), linewidth=1.3, label=name,
             )  # fmt: skip
     _label(figure, panels, done, "Communication rounds", "Test accuracy (%)")
     return figure

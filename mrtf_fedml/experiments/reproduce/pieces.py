@@ -44,7 +44,7 @@ class Pieces:
     def get(self, data: Data, facts: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
         """The arrays of the piece that these facts tell from others; made where they are not there yet."""
         stamps = file_stamps(DataSettings(**data.args))
-        known = {**facts, "data": data.args, "stamps": stamps, "version": __version__}
+        known = {**facts, "for": data.dataset.name, "data": data.args, "stamps": stamps, "version": __version__}
         text = json.dumps(known, sort_keys=True, default=str)
         file = self.folder / f"{self.scene}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
         arrays = self._kept(file)

@@ -61,7 +61,7 @@ class Number:
         what: which it is.
         ours: the mean over seeds where there are several.
         variant: whose, where several of ours stand beside one of the paper's: a preset.
-        digits: behind the point.
+        digits: behind the point; of numbers that may be very small, the negative number of digits that count.
     """
 
     what: str
@@ -105,6 +105,7 @@ class Scene:
         play: runs it.
         cost: `(network, N, samples trained on, samples read)` of all its computing at a budget, for an estimate.
         refines: whether a preset of MrTF makes any difference to it.
+        seeds: how many where the user names no number.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Scene:
     play: Callable[[Request], Outcome]
     cost: Callable[[Budget], list[Work]]
     refines: bool = True
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,10 @@ def rows_of_numbers(scene: str, numbers: Sequence[Number]) -> list[list[str]]:
     rows = []
     for number in numbers:
         paper = paper_number(scene, number.what)
-        ours = f"{number.ours:.{number.digits}f}"
+        form = f".{number.digits}f" if number.digits >= 0 else f".{-number.digits}g"
+        ours = f"{number.ours:{form}}"
         theirs = "" if paper is None else f"{paper.value:g}"
-        difference = "" if paper is None else f"{number.ours - paper.value:+.{number.digits}f}"
+        difference = "" if paper is None else f"{number.ours - paper.value:+{form}}"
         place = "" if paper is None else paper.place
         rows.append([number.what, number.variant, theirs, ours, difference, place])
     return rows

@@ -41,7 +41,9 @@ def _play_data(request: Request) -> Outcome:
     began = time.perf_counter()
     names = request.wanted(("mnist", "svhn"))
     figure, (panels,) = new_figure(1, 2 * len(names), height=2.2, width=max(4.0, WIDTH / 2 * len(names)))
-    numbers, skewed, exact = [], [], []
+    numbers: list[Number] = []
+    uneven: dict[str, list[float]] = {split.method: [] for split in _SPLITS}
+    exact = []
     for place, (name, split) in enumerate((name, split) for name in names for split in _SPLITS):
         data, axes = request.data(name), panels[place]
         statistics = _statistics(data, split, _FEW)
@@ -61,17 +63,23 @@ def _play_data(request: Request) -> Outcome:
         if split.method == "label":
             wanted = split.args(data.sizes[2], data.dataset.classes)["classes_per_client"]
             exact.append(bool((present == wanted).all()))
-        skewed.append(float(sizes.max() / sizes.min()))
-    by_label, by_dirichlet = skewed[::2], skewed[1::2]
+        uneven[split.method].append(_unevenness(statistics))
+    by_label, by_dirichlet = max(uneven["label"]), min(uneven["dirichlet"])
     told = (
-        f"the largest client has {max(by_label):.1f} times the samples of the smallest by label, and "
-        f"{max(by_dirichlet):.1f} times by Dirichlet"
+        f"the numbers of a client's classes deviate from their mean by {by_label:.0%} by label and by "
+        f"{by_dirichlet:.0%} by Dirichlet"
     )
     verdicts = [
         Verdict("split by label, a client misses classes", all(exact), "every client has exactly C̄ classes"),
-        Verdict("split by Dirichlet, amounts are skewed too", min(by_dirichlet) > max(by_label), told),
+        Verdict("by label a client's classes are almost balanced, by Dirichlet not", by_dirichlet > by_label, told),
     ]
     return Outcome(figure, numbers, verdicts, time.perf_counter() - began, ["The whole dataset, whatever the budget"])
+
+
+def _unevenness(statistics: Statistics) -> float:
+    """The deviation of the samples of a client's classes, over their mean; the mean of all clients."""
+    own = [counts[counts > 0] for counts in statistics.counts]
+    return float(np.mean([counts.std() / counts.mean() for counts in own]))
 
 
 def _play_table(request: Request) -> Outcome:
