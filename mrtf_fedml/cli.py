@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from .commands.compare_words import add_compare
+from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -86,6 +87,12 @@ def _compare(options: argparse.Namespace) -> int:
     return compare(options)
 
 
+def _reproduce(options: argparse.Namespace) -> int:
+    from .commands.reproduce import reproduce
+
+    return reproduce(options)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .commands.doctor import doctor
 
@@ -137,6 +144,7 @@ _COMMANDS = {
     "predict": _predict,
     "data": _data,
     "compare": _compare,
+    "reproduce": _reproduce,
     "doctor": _doctor,
     "example": _example,
     "report": _report,
@@ -173,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
     _add_changes(add_compare(commands))
+    _add_changes(add_reproduce(commands))
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 

@@ -27,7 +27,7 @@ ROOMS = {
     "rounds": LEAVES | {"algorithms", "models", "data", "privacy"},
     "report": LEAVES | {"data", "rounds"},
     "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
-    "experiments": LEAVES | {"algorithms", "rounds", "report"},
+    "experiments": LEAVES | {"refinery", "models", "data", "algorithms", "rounds", "report"},
     "calls": LEAVES | {"models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
     "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "fedml_bridge"},
 }

@@ -26,7 +26,7 @@ from .shards import TensorShard
 from .sources import Source, checked_source, named_source
 from .sources.reading import first_line
 from .tensors import to_tensor
-from .users import with_chosen_users
+from .users import with_chosen_users, with_fewer_samples
 
 
 def load(settings: RunSettings) -> TransductiveDataset:
@@ -45,8 +45,9 @@ def _loaded(settings: RunSettings) -> TransductiveDataset:
     loaded = call_loader(settings.data.loader, settings)
     if isinstance(loaded, Source):
         return from_source(_checked_again(loaded), settings)
-    if settings.data.server_samples is not None:
-        raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
+    for key in ("server_samples", "client_samples"):
+        if getattr(settings.data, key) is not None:
+            raise UserError(f"data_args.{key} cannot shorten what data_args.loader returns; let the loader do it")
     return standardised(from_fedml(loaded), settings)
 
 
@@ -107,7 +108,7 @@ def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDA
     """The samples that take part, and each client's rows of them; the same for every party that computes it."""
     data = settings.data
     seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
-    source = with_chosen_users(source, data, seed)
+    source = with_chosen_users(with_fewer_samples(source, data), data, seed)
     if data.partition_method == "user" and source.users is not None:
         parts = by_user(source.users.train, len(source.users.names))
     else:

@@ -38,6 +38,8 @@ class DataSettings:
     server_dataset: str | None = None
     #: So many of the server's samples, evenly spaced, in place of all of them: for a quick look.
     server_samples: Count | None = None
+    #: So many of all clients' samples together, evenly spaced, in place of all of them: for a quick look.
+    client_samples: Count | None = None
     #: Hold out this share of each client's labelled samples and let them stand in for the server's set, to see how well
     #: a scene without labels goes: what `mrtf compare --rehearse` does. In a simulation only.
     rehearse: Annotated[float, Field(gt=0, lt=1)] | None = None
