@@ -96,6 +96,12 @@ def _predict(options: argparse.Namespace) -> int:
     return 0
 
 
+def _bench(options: argparse.Namespace) -> int:
+    from .commands.bench import bench
+
+    return bench(options)
+
+
 def _runs(options: argparse.Namespace) -> int:
     from .commands.runs import list_runs
 
@@ -112,6 +118,7 @@ _COMMANDS = {
     "example": _example,
     "report": _report,
     "runs": _runs,
+    "bench": _bench,
 }
 
 
@@ -157,6 +164,18 @@ def _parser() -> argparse.ArgumentParser:
 
     runs = commands.add_parser("runs", help="list the runs in a folder: when, data, algorithm, accuracy, state")
     runs.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="default ./runs")
+
+    bench = commands.add_parser(
+        "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
+    )
+    bench.add_argument(
+        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
+    )
+    bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
+    bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
+    bench.add_argument(
+        "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
+    )
     return parser
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..phases import DISTILLING, TEACHERS, phase
 from ..refinery.distill import DistillationSettings, distill
 from .exchange import ClientUpdate, Weights
 
@@ -39,9 +40,10 @@ class ServerBench:
 
     def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
-        if features:
-            return predict_logits_and_features(model, self.inputs, self.tap)
-        return predict_logits(model, self.inputs), None
+        with phase(TEACHERS):
+            if features:
+                return predict_logits_and_features(model, self.inputs, self.tap)
+            return predict_logits(model, self.inputs), None
 
     def features(self, weights: Weights, samples: Tensor) -> Tensor:
         """h(x) of the samples of these indices by these weights, [N, D]; T rows per sample where it has positions."""
@@ -61,4 +63,5 @@ class ServerBench:
         generator: torch.Generator,
     ) -> float:
         """Let the student follow the targets; the mean loss over the steps."""
-        return distill(student, inputs, targets, settings, generator)
+        with phase(DISTILLING):
+            return distill(student, inputs, targets, settings, generator)

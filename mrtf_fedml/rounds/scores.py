@@ -15,6 +15,7 @@ from torch import Tensor
 from ..algorithms import RoundReport
 from ..data import Examiner
 from ..errors import UserError
+from ..models.layout import layout_of
 from .round import RoundRecord
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Scores:
             "interrupted": interrupted,
             "stopped": run.stopped,
             "device": _named(run.bench.inputs.device),
+            "layout": layout_of(run.bench.model),
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
