@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torch import Tensor, nn
+
 from ..data import TransductiveDataset
+from ..models import predict_logits
 from ..phases import DISTILLING, LOCAL, TEACHERS, measured_phases
 from ..rounds.callbacks import Callback
 from ..settings import RunSettings
@@ -82,6 +85,26 @@ def _clock() -> Iterator[list[tuple[float, dict[str, float]]]]:
     RoundClock.stamps = []
     with measured_phases() as RoundClock.phases:
         yield RoundClock.stamps
+
+
+def peer_rounds(
+    train: dict[str, Any], test_every: int, dataset: TransductiveDataset, make: Callable[[], nn.Module], labels: Tensor
+) -> dict[str, dict[str, Any]]:
+    """FedAvg's rounds under these `train_args`, by ours and by FedML's own: CPU seconds of all, and the accuracy."""
+    from ..fedml_bridge.beside import fedml_rounds, our_rounds
+
+    with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
+        config = _config("FedAvg", 1, 1, 0, str(Path(folder) / "run"))
+        config["train_args"] |= train
+        config["common_args"]["callbacks"] = []
+        config["validation_args"] = {"frequency_of_the_test": test_every}
+        told = {}
+        for name, run in (("FedML", fedml_rounds), ("ours", our_rounds)):
+            model = make()
+            seconds = sum(run(config, dataset, model))
+            right = predict_logits(model, dataset.server_inputs).argmax(dim=1) == labels
+            told[name] = {"seconds": seconds, "accuracy": float(right.float().mean())}
+    return told
 
 
 def _model() -> Any:

@@ -12,9 +12,9 @@ from mrtf_fedml.cli import main
 
 def test_the_quick_benchmarks_run_and_write_their_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    assert main(["bench", "refine", "local", "round", "classes", "--quick", "--out", str(file)]) == 0
+    assert main(["bench", "refine", "local", "round", "classes", "peers", "--quick", "--out", str(file)]) == 0
     figures = json.loads(file.read_text())
-    assert list(figures["benchmarks"]) == ["refine", "local", "round", "classes"]
+    assert list(figures["benchmarks"]) == ["refine", "local", "round", "classes", "peers"]
     for rows in figures["benchmarks"].values():
         assert rows
         for row in rows:
