@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..models.precision import computing
 from ..phases import DISTILLING, TEACHERS, phase
 from ..refinery.distill import DistillationSettings, distill
+from ..settings.precision import Precision
 from .exchange import ClientUpdate, Weights
 
 
@@ -25,6 +27,7 @@ class ServerBench:
         classes: C.
         positions: T, where the model answers at each of T positions of a sample; every position is then a row, and
             M counts rows.
+        precision: in what teachers are read and students distilled.
     """
 
     model: nn.Module
@@ -32,6 +35,7 @@ class ServerBench:
     tap: FeatureTap
     classes: int
     positions: int | None = None
+    precision: Precision = field(default_factory=Precision)
 
     def logits(self, weights: Weights) -> Tensor:
         """The logits [M, C] that these weights give."""
@@ -40,7 +44,7 @@ class ServerBench:
 
     def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
-        with phase(TEACHERS):
+        with phase(TEACHERS), computing(self.precision.teachers, self.inputs.device):
             if features:
                 return predict_logits_and_features(model, self.inputs, self.tap)
             return predict_logits(model, self.inputs), None
@@ -63,5 +67,5 @@ class ServerBench:
         generator: torch.Generator,
     ) -> float:
         """Let the student follow the targets; the mean loss over the steps."""
-        with phase(DISTILLING):
+        with phase(DISTILLING), computing(self.precision.distilling, self.inputs.device):
             return distill(student, inputs, targets, settings, generator)

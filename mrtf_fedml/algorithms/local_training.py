@@ -140,7 +140,8 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
             f"the model gives logits of the shape {tuple(logits.shape)} for labels of the shape {tuple(labels.shape)}; "
             "[N, C] goes with one label per sample, [N, C, T] with one at each of T positions"
         )
-    return nn.functional.cross_entropy(logits, labels)
+    # The loss in float32, whatever the model computes in.
+    return nn.functional.cross_entropy(logits.float() if logits.dtype is torch.bfloat16 else logits, labels)
 
 
 def _clip(parameters: list[nn.Parameter], bound: float) -> None:

@@ -59,6 +59,9 @@ def _predict(
             with torch.inference_mode():
                 # A copy, since the model's first layer may work in place.
                 parts = forward(as_laid_out(batch.to(device, copy=True), layout))
+                if torch.is_autocast_enabled(device.type):
+                    # What is compared and averaged later is, in doubles: only the model's own work is in bfloat16.
+                    parts = tuple(part.float() for part in parts)
             rows = parts[0].shape[0] // len(batch)
             if not outputs:
                 with torch.inference_mode(False):

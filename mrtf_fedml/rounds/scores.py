@@ -74,6 +74,7 @@ class Scores:
             "stopped": run.stopped,
             "device": _named(run.bench.inputs.device),
             "layout": layout_of(run.bench.model),
+            "precision": run.settings.device.precision,
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),

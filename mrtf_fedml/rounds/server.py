@@ -13,6 +13,7 @@ from ..models.fitness import check_fit
 from ..models.positions import positions_of
 from ..models.weights import snapshot
 from ..settings import RunSettings
+from ..settings.precision import precision_of
 
 
 class Server:
@@ -51,4 +52,5 @@ class Server:
         inputs = in_layout(self.model, inputs.to(device or "cpu"))
         logits = check_fit(self.model, inputs[:2], classes, f"the model ({type(self.model).__name__})")
         tap = FeatureTap(self.model, self.settings.model.feature_layer, inputs[:2])
-        self._bench = ServerBench(self.model, inputs, tap, logits.shape[1], positions_of(logits))
+        precision = precision_of(self.settings.device.precision)
+        self._bench = ServerBench(self.model, inputs, tap, logits.shape[1], positions_of(logits), precision)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
 from ...errors import UserError
+from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, distill
@@ -88,7 +89,7 @@ class SharedBench(ServerBench):
         args: Any,
         predicted: Mapping[int, tuple[Payload, Tensor]],
     ) -> None:
-        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes, bench.positions)
+        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes, bench.positions, bench.precision)
         # Past the dataclass's own fields, which are frozen.
         vars(self).update(channel=channel, crew=crew, args=args, predicted=predicted)
 
@@ -124,7 +125,8 @@ class SharedBench(ServerBench):
         steps = DistillationSteps(settings.refine_steps, settings.refine_lr, settings.refine_batch_size)
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
-        return distill(student, inputs, targets, steps, generator, self.crew)
+        with computing(self.precision.distilling, inputs.device):
+            return distill(student, inputs, targets, steps, generator, self.crew)
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,11 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        with forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank):
+        precision, device = self.bench.precision.distilling, self.bench.inputs.device
+        with (
+            forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank),
+            computing(precision, device),
+        ):
             distill(self.bench.model, self.bench.inputs, targets, order.facts["steps"], generator, self.crew)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import os
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import flwr
@@ -154,4 +157,6 @@ def main(shape_file: str, data_file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # By its name, which Ray's processes find too: what stands in `__main__` would travel to them with every message.
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    importlib.import_module(Path(__file__).stem).main(*sys.argv[1:])
