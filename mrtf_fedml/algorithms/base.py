@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..models.weights import average
 from ..settings import RunSettings
@@ -145,6 +145,14 @@ class Algorithm:
         """The server's rule after averaging: the average is both the answer and the next start."""
         after = replace(state, round=state.round + 1, weights=aggregated, answer=aggregated)
         return after, RoundReport()
+
+    def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
+        """What is answered for the server's samples, [M, C]: logits, or logarithms of probabilities.
+
+        It is what the model that answers says of them. An algorithm that corrects it keeps what it needs in `memory`:
+        a run that was killed after its last round answers from its state.
+        """
+        return bench.logits(state.answer)
 
     def skipped_round(self, state: ServerState) -> ServerState:
         """The state after a round in which nobody's update could be used: the old model is kept."""

@@ -22,6 +22,16 @@ from ..settings import MrTFSettings, RunSettings
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
+from .judging import (
+    VOTES,
+    Verdict,
+    held_out,
+    kept_candidates,
+    received_candidates,
+    sent_candidates,
+    votes_on,
+    without_judging,
+)
 from .local_training import LocalTerm
 from .registry import algorithm_named, register_algorithm
 
@@ -32,6 +42,9 @@ UNREPORTED_RELATIVE_LOSS = 0.5
 #: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
 _OWN = "refinery/"
 _TARGETS = _OWN + "targets"
+_SHARES = _OWN + "shares"
+_VERDICT = _OWN + "verdict"
+_LOSSES = _OWN + "losses"
 
 
 @register_algorithm
@@ -55,6 +68,7 @@ class MrTF(Algorithm):
             self.refinery = replace(self.refinery, feedback="never")
             if isinstance(self.own, MrTFSettings):
                 self.own = self.refinery
+        self.judging = self._settle_judging()
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -69,20 +83,28 @@ class MrTF(Algorithm):
         return sections
 
     def has_own_client_rule(self) -> bool:
-        """Its clients are the base's."""
-        return self.base.has_own_client_rule()
+        """Its clients are the base's, and may judge."""
+        return self.judging or self.base.has_own_client_rule()
 
     def first_state(self, weights: Weights) -> ServerState:
         """The base's."""
         return self.base.first_state(weights)
 
     def for_client(self, state: ServerState, client: int) -> Extra:
-        """The base's."""
-        return self.base.for_client(_of_base(state), client)
+        """The base's, and the models to judge."""
+        extra = self.base.for_client(_of_base(state), client)
+        return {**extra, **sent_candidates(state)} if self.judging and state.round > 0 else extra
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
-        """The base's."""
-        return self.base.train_client(model, task)
+        """The base's; before it trains, a client judges on samples that it never trains on."""
+        if not self.judging:
+            return self.base.train_client(model, task)
+        training, judged = held_out(task.data, self.refinery.client_validation, self.seed, task.client)
+        candidates = received_candidates(task)
+        votes = {VOTES: votes_on(model, candidates, judged)} if candidates else {}
+        plain = replace(task, data=training, extra=without_judging(task.extra))
+        update = self.base.train_client(model, plain)
+        return replace(update, extra={**update.extra, **votes})
 
     def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The base's."""
@@ -95,10 +117,13 @@ class MrTF(Algorithm):
     def finish_round(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
     ) -> tuple[ServerState, RoundReport]:
-        """The base's rule, then the refinery; `feedback` says what the next clients receive."""
+        """The base's rule, then the refinery; `feedback` says what the next clients receive, `answer` who answers."""
+        verdict = Verdict.after(state.memory.get(_VERDICT, []), updates, self.refinery.answer)
+        updates = [replace(update, extra=without_judging(update.extra)) for update in updates]
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
-        local_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        local_loss = self._judged_loss(own_loss, state.memory.get(_LOSSES, []), bench.classes)
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -111,23 +136,38 @@ class MrTF(Algorithm):
                 read=bench.read,
                 generator=torch_generator(self.seed, "distillation", state.round),
                 clustering=state.round >= self.refinery.cluster_warmup,
+                std_rows=self.refinery.std_batches * self.settings.train.batch_size * (bench.positions or 1),
                 previous_targets=state.memory.get(_TARGETS),
+                previous_shares=state.memory.get(_SHARES),
                 known_logits=bench.known_logits(updates),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
             start = self._next_start(refined.weights, after.weights, relative)
-            after = replace(after, weights=start, answer=refined.weights)
+            base = after.answer
+            after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
+            if self.judging:
+                kept = kept_candidates(after, base, refined.weights)
+                after = replace(after, memory={**after.memory, **kept, _VERDICT: verdict.rounds})
         if self.refinery.target_smoothing > 0:
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
+        if refined.shares is not None:
+            after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
+        if self.refinery.loss_window > 0:
+            losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
+            after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {
             "aggregated": refined.aggregated_logits,
             "ensemble": refined.ensemble,
             "targets": refined.targets,
         }
+        if verdict.base_answers:
+            # The answer is scored anyway; what was refined is worth a curve too.
+            predictions["refined"] = bench.logits(refined.weights)
+        estimate = verdict.estimate() if self.judging else {}
         return after, RoundReport(
-            metrics={**base_report.metrics, "local_weight": refined.local_weight},
+            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate},
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
@@ -148,6 +188,25 @@ class MrTF(Algorithm):
         """Whether the user has set this key of ours; a key that only others read does not count."""
         return hasattr(self.own, key) and key in self.settings.given.get(self.section, {})
 
+    def _settle_judging(self) -> bool:
+        """Whether clients judge. Where they cannot, a preset's wish gives way and a user's own is refused."""
+        asked = self.refinery.client_validation > 0 and self.refinery.refine_steps > 0
+        if asked and self.settings.privacy.active:
+            if self._is_given("client_validation"):
+                raise UserError(
+                    f"{self.section}.client_validation: what clients find of a model is told without noise, so no "
+                    "privacy (dp_args) can be promised; leave clip and sigma out, or set client_validation to 0"
+                )
+            asked = False
+        if not asked and self.refinery.answer == "judged":
+            if self._is_given("answer"):
+                raise UserError(
+                    f"{self.section}.answer is 'judged' but no client judges; set client_validation to a share of "
+                    "their samples, such as 0.1, or answer to refined"
+                )
+            self.refinery = replace(self.refinery, answer="refined")
+        return asked
+
     def _base(self, settings: RunSettings) -> Algorithm:
         base = algorithm_named(self.refinery.base, f"{self.section}.base")
         if issubclass(base, MrTF):
@@ -164,6 +223,12 @@ class MrTF(Algorithm):
         if self.refinery.feedback == "never":
             return base
         return mix(refined, base, relative)
+
+    def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
+        """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""
+        if self.refinery.loss_window == 0:
+            return own
+        return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

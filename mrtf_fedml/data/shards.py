@@ -57,6 +57,10 @@ class TensorShard:
         inputs, rows = scale(self.inputs[self.indices]), np.arange(self.samples)
         return TensorShard(inputs, self.labels, rows, self.batch_size, self.augments)
 
+    def part(self, rows: Tensor) -> TensorShard:
+        """The samples of these places, in a shard that shares the tensors."""
+        return TensorShard(self.inputs, self._all_labels, self.indices[rows], self.batch_size, self.augments)
+
     def __len__(self) -> int:
         return len(_spans(self.samples, self.batch_size))
 

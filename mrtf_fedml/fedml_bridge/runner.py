@@ -47,6 +47,8 @@ def our_runner(
     if args.training_type != "cross_device":
         keep_classes(model, dataset)
     algorithm_class = _algorithm_class(args, client_trainer, server_aggregator)
+    if args.training_type == "cross_device" or _is_foreign(client_trainer):
+        _let_clients_only_train(args)
     trainer_class, aggregator_class = pair_of(algorithm_class)
     refuse_what_cannot_combine(args, algorithm_class)
     settings = settings_of(args)
@@ -107,9 +109,21 @@ def _algorithm_class(args: Any, trainer: Any, aggregator: Any) -> type[Algorithm
 _OURS = (AlgorithmTrainer, AlgorithmAggregator)
 
 
+def _is_foreign(trainer: Any) -> bool:
+    """Whether the trainer is the user's own."""
+    return trainer is not None and not isinstance(trainer, AlgorithmTrainer)
+
+
+def _let_clients_only_train(args: Any) -> None:
+    """Where clients cannot judge, a preset's wish that they do is dropped; a user's own wish is refused later on."""
+    given = settings_of(args).given.get("mrtf_args", {})
+    if given.get("client_validation") is None:
+        args.client_validation = 0.0
+
+
 def _refuse_foreign_trainer(algorithm: Algorithm, trainer: Any) -> None:
     """A trainer of the user's own does FedAvg's local training: it cannot stand in for another client rule."""
-    if trainer is None or isinstance(trainer, AlgorithmTrainer) or not algorithm.has_own_client_rule():
+    if not _is_foreign(trainer) or not algorithm.has_own_client_rule():
         return
     raise UserError(
         f"{algorithm.name}'s clients do more than train, so {type(trainer).__name__} cannot stand in for them; leave "

@@ -1,7 +1,7 @@
 """Clustered label refinery (Sect. 4.3): samples that lie together in feature space get labels alike.
 
 Symbols: M samples of the server, C classes, D features; h(x) the aggregated model's features, q_c(x) the targets,
-v_c the prototype of class c, D_f the cosine distance, tau the temperature.
+v_c the prototype of class c, D_f the distance (the paper's is the cosine distance), tau the temperature.
 
 Written as products of matrices: nothing of size M x C x D is ever made.
 """
@@ -37,10 +37,32 @@ def cosine_distances(features: Tensor, prototypes: Tensor) -> Tensor:
     Returns:
         D_f, [M, C], in [0, 2].
     """
-    return 1.0 - _unit_rows(features) @ _unit_rows(prototypes).T
+    return 1.0 - unit_rows(features) @ unit_rows(prototypes).T
 
 
-def reassigned_probabilities(probabilities: Tensor, features: Tensor, temperature: float, steps: int) -> Tensor:
+def squared_distances(features: Tensor, prototypes: Tensor) -> Tensor:
+    """D_f(h(x), v_c) = |h(x)/|h(x)| - v_c/|v_c||^2, as in the authors' program: twice the cosine distance.
+
+    Args:
+        features: h, [M, D]; a zero vector is as far from every prototype.
+        prototypes: v, [C, D].
+
+    Returns:
+        D_f, [M, C], in [0, 4]; infinite for a class without a prototype, so that no sample is given to it.
+    """
+    cosines = unit_rows(features) @ unit_rows(prototypes).T
+    given = features.any(dim=1, keepdim=True).to(cosines)
+    distances = given + 1.0 - 2.0 * cosines
+    return distances.masked_fill(~prototypes.any(dim=1), torch.inf)
+
+
+#: D_f, by the name that settings give it.
+DISTANCES = {"cosine": cosine_distances, "squared_euclidean": squared_distances}
+
+
+def reassigned_probabilities(
+    probabilities: Tensor, features: Tensor, temperature: float, steps: int, distance: str = "cosine"
+) -> Tensor:
     """Eq. 12: q(x) = softmax over c of -tau * D_f(h(x), v_c), with Eq. 11 before it, `steps` times.
 
     Args:
@@ -48,17 +70,19 @@ def reassigned_probabilities(probabilities: Tensor, features: Tensor, temperatur
         features: h, [M, D].
         temperature: tau.
         steps: how often the two equations are iterated.
+        distance: D_f, one of `DISTANCES`.
 
     Returns:
         the new targets, [M, C].
     """
     for _ in range(steps):
-        distances = cosine_distances(features, prototypes(probabilities, features))
+        distances = DISTANCES[distance](features, prototypes(probabilities, features))
         probabilities = torch.softmax(-temperature * distances, dim=-1)
     return probabilities
 
 
-def _unit_rows(rows: Tensor) -> Tensor:
+def unit_rows(rows: Tensor) -> Tensor:
+    """Each row divided by its length; a zero row stays zero."""
     # By the largest entry first: squares of very large or very small features leave the range of floats.
     largest = rows.abs().amax(dim=1, keepdim=True)
     scaled = rows / largest.masked_fill(largest == 0, 1.0)

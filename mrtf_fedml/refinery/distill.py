@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+
+#: Where a rate that falls by a cosine ends.
+_LEAST_RATE = 1e-8
 
 
 class DistillationSettings(Protocol):
@@ -24,6 +29,35 @@ class DistillationSettings(Protocol):
     @property
     def refine_batch_size(self) -> int:
         """Samples per mini-batch."""
+
+    @property
+    def refine_schedule(self) -> str:
+        """`constant`, or `cosine`: the rate falls by half a cosine to almost nothing."""
+
+    @property
+    def refine_weight_decay(self) -> float:
+        """Adam's."""
+
+    @property
+    def refine_clip_norm(self) -> float:
+        """The largest norm of a step's gradient; 0 does not clip."""
+
+
+@dataclass(frozen=True)
+class DistillationSteps:
+    """How a student is taught, and nothing else."""
+
+    refine_steps: int
+    refine_lr: float
+    refine_batch_size: int
+    refine_schedule: str = "constant"
+    refine_weight_decay: float = 0.0
+    refine_clip_norm: float = 0.0
+
+    @classmethod
+    def of(cls, settings: DistillationSettings) -> DistillationSteps:
+        """Those of any settings that have them."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
 
 class Crew(Protocol):
@@ -94,7 +128,7 @@ def distill(
         student: the aggregated model; trained in train mode, left in the mode it came in.
         inputs: the server's x, [M, ...], on the student's device.
         targets: q(x), [M, C]; [M * T, C], row m * T + t, where the student answers at each of T positions.
-        settings: refine_steps, refine_lr, refine_batch_size.
+        settings: steps, rate, batch size, and how the rate falls, weights decay and gradients are clipped.
         generator: draws the order of the samples.
         crew: shares every batch, where several processes distil together; each is given the same arguments.
 
@@ -105,10 +139,14 @@ def distill(
         raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs as many")
     by_sample = targets.reshape(len(inputs), -1, targets.shape[1])
     crew = crew or _Alone()
-    optimizer = torch.optim.Adam(student.parameters(), lr=settings.refine_lr, fused=True)
+    optimizer = torch.optim.Adam(
+        student.parameters(), lr=settings.refine_lr, weight_decay=settings.refine_weight_decay, fused=True
+    )
     total = torch.zeros((), device=inputs.device)
     with _training(student):
-        for batch in batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator):
+        order = batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator)
+        for step, batch in enumerate(order):
+            optimizer.param_groups[0]["lr"] = refining_rate(settings, step)
             part = crew.part(batch.to(inputs.device))
             optimizer.zero_grad(set_to_none=True)
             loss = torch.zeros((), device=inputs.device)
@@ -120,10 +158,24 @@ def distill(
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))
                 loss.backward()
             loss = crew.combine(student, loss.detach())
+            if settings.refine_clip_norm > 0:
+                nn.utils.clip_grad_norm_(student.parameters(), settings.refine_clip_norm)
             optimizer.step()
             total += loss
     optimizer.zero_grad(set_to_none=True)
     return float(total) / settings.refine_steps if settings.refine_steps else float("nan")
+
+
+def refining_rate(settings: DistillationSettings, step: int) -> float:
+    """Adam's rate in a step, from 0: `cosine` is r(s) = r_min + (r - r_min) (1 + cos(pi s / steps)) / 2.
+
+    >>> [round(refining_rate(DistillationSteps(4, 0.1, 8, "cosine"), step), 4) for step in range(4)]
+    [0.1, 0.0854, 0.05, 0.0146]
+    """
+    if settings.refine_schedule == "constant":
+        return settings.refine_lr
+    least = min(_LEAST_RATE, settings.refine_lr)
+    return least + (settings.refine_lr - least) * (1 + math.cos(math.pi * step / settings.refine_steps)) / 2
 
 
 @contextmanager

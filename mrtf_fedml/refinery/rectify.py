@@ -12,8 +12,12 @@ import math
 import torch
 from torch import Tensor
 
+from .teachers import standardised
+
 #: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
 LEAST_LOCAL_WEIGHT = 0.25
+#: The least share of a class, in equal shares, and how fast the estimate of the shares follows the rounds.
+LEAST_SHARE, SHARES_RATE = 0.1, 0.2
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -38,6 +42,34 @@ def confidence_weights(entropies: Tensor) -> Tensor:
         w_k(x), [K, M]; columns sum to one.
     """
     return torch.softmax(-entropies, dim=0)
+
+
+def familiarity_weights(logits: Tensor, entropies: Tensor, strength: float, familiar: float) -> Tensor:
+    """w_k(x) = softmax over the local models of s m max_c f_kc(x) / std(f_k) - (1 - m) e_k(x); beyond the paper.
+
+    A model that has seen such samples has large logits on them; one that has not may still be sure. So early on what
+    counts is how familiar a sample is to a model, not how sure the model is; sureness takes over as the models learn.
+
+    Args:
+        logits: f_k, [K, M, C].
+        entropies: e_k(x), [K, M].
+        strength: s, at least 0.
+        familiar: m, in [0, 1]; 0 gives `confidence_weights`.
+
+    Returns:
+        w_k(x), [K, M]; columns sum to one.
+    """
+    sizes = standardised(logits).amax(dim=-1)
+    return torch.softmax(strength * familiar * sizes - (1.0 - familiar) * entropies, dim=0)
+
+
+def familiarity_share(relative_loss: float, fade: float) -> float:
+    """How far familiarity stands in for sureness: m = min(1, (mean local loss / log C) / fade).
+
+    >>> familiarity_share(0.25, fade=0.5), familiarity_share(0.9, fade=0.5), familiarity_share(0.1, fade=0.0)
+    (0.5, 1.0, 1.0)
+    """
+    return 1.0 if fade == 0.0 else min(1.0, relative_loss / fade)
 
 
 def relative_loss(local_loss: float, classes: int) -> float:
@@ -76,16 +108,38 @@ def self_taught(local: Tensor, global_probabilities: Tensor, local_weight: float
     return local_weight * local + (1.0 - local_weight) / 2 * global_probabilities.sum(dim=0)
 
 
-def class_balanced(probabilities: Tensor, balance: float) -> Tensor:
-    """q'(c|x) = (q(c|x) / m_c^b) / sum_d (q(d|x) / m_d^b), m_c = E[q(c|x)]; beyond the paper.
+def jointly_confident(local: Tensor, global_probabilities: Tensor, entropies: Tensor, local_weight: float) -> Tensor:
+    """Eq. 10 as in the authors' program: local and global models are weighed by one softmax of their entropies.
+
+    q = (K + 2) * (u_t / K sum_k w_k(x) q_k + (1 - u_t) / 2 sum_g w_g(x) q_g), w(x) = softmax over all K + 2 of -e(x).
+
+    Args:
+        local: q_k of the local models, [K, M, C].
+        global_probabilities: q_g of the initial and of the aggregated model, [2, M, C].
+        entropies: e(x) of the local models, then of the two, [K + 2, M].
+        local_weight: u_t.
+
+    Returns:
+        q, [M, C]. Rows sum to one only where all models are equally sure; that sum is the say of x in Eq. 11.
+    """
+    clients = len(local)
+    shares = torch.full((clients + 2,), local_weight / clients, dtype=local.dtype, device=local.device)
+    shares[clients:] = (1.0 - local_weight) / 2
+    weights = (clients + 2) * shares[:, None] * confidence_weights(entropies)
+    return torch.einsum("km,kmc->mc", weights, torch.cat([local, global_probabilities]))
+
+
+def class_balanced(probabilities: Tensor, balance: float, shares: Tensor | None = None) -> Tensor:
+    """q'(c|x) is proportional to q(c|x) (pi_c / m_c)^b, m_c = E[q(c|x)]; beyond the paper.
 
     The clients of a round hold some classes more often than others, and so does their ensemble, whatever the server's
-    samples are. Dividing by a power of the mass m_c takes back what a class owes to the choice of clients alone. It
-    reads no label: m_c is the ensemble's own.
+    samples are. Dividing by a power of the mass m_c takes back what a class owes to the choice of clients alone, and
+    pi_c says what it has a right to. It reads no label: m_c is the ensemble's own.
 
     Args:
         probabilities: q, [M, C].
-        balance: b, in [0, 1]; 0 changes nothing, and 1 gives every class the same say.
+        balance: b, in [0, 1]; 0 changes nothing, and 1 gives every class the say of its share.
+        shares: pi, [C]; None where all classes are alike.
 
     Returns:
         q', [M, C]. A class without mass stays without.
@@ -94,4 +148,38 @@ def class_balanced(probabilities: Tensor, balance: float) -> Tensor:
         return probabilities
     mass = probabilities.mean(dim=0, keepdim=True)
     evened = probabilities / mass.masked_fill(mass <= 0, 1.0) ** balance
+    if shares is not None:
+        evened = evened * shares.to(evened) ** balance
     return evened / evened.sum(dim=1, keepdim=True)
+
+
+def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
+    """pi_c, [C], with at least a tenth of an equal share for every class; equal where nothing is known yet.
+
+    >>> floored_shares(torch.tensor([1.0, 0.0]), classes=2)
+    tensor([0.9524, 0.0476])
+    """
+    if shares is None:
+        return torch.full((classes,), 1.0 / classes, dtype=torch.float64)
+    # A class that nobody was given once may still be there: without a floor it could never come back.
+    least = shares.clamp_min(LEAST_SHARE / classes)
+    return least / least.sum()
+
+
+def renewed_shares(shares: Tensor | None, probabilities: Tensor) -> Tensor:
+    """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2.
+
+    One round's ensemble is its clients'; over the rounds what they have by chance averages out. The classes that are
+    named are counted, not their probabilities, which are too even to tell that a class is missing.
+
+    Args:
+        shares: pi, [C]; None before the first round, which begins with equal shares.
+        probabilities: q, [M, C].
+
+    Returns:
+        pi', [C], doubles.
+    """
+    classes = probabilities.shape[1]
+    named = torch.bincount(probabilities.argmax(dim=1), minlength=classes).double() / len(probabilities)
+    before = torch.full_like(named, 1.0 / classes) if shares is None else shares.to(named)
+    return (1.0 - SHARES_RATE) * before + SHARES_RATE * named

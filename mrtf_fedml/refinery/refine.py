@@ -34,6 +34,7 @@ class RefinedRound:
         aggregated_logits: those of theta_{t+1} before it was refined, [M, C].
         local_weight: u_t.
         loss: mean distillation loss over the steps; nan where there were none.
+        shares: what the server's classes are thought to be, [C]; None where it is not estimated.
         votes: the class that each local model names for each sample, [K, M]; a byte each where C allows.
     """
 
@@ -44,6 +45,7 @@ class RefinedRound:
     local_weight: float
     loss: float
     votes: Tensor
+    shares: Tensor | None = None
 
 
 def refine(
@@ -58,7 +60,9 @@ def refine(
     generator: torch.Generator,
     *,
     clustering: bool = True,
+    std_rows: int = 0,
     previous_targets: Tensor | None = None,
+    previous_shares: Tensor | None = None,
     known_logits: Mapping[int, Tensor] | None = None,
     distil: Distiller = distill,
 ) -> RefinedRound:
@@ -76,7 +80,9 @@ def refine(
         read: one pass of the model over the inputs.
         generator: draws the order of the samples in distillation.
         clustering: false in warm-up.
+        std_rows: samples that share the std of Eq. 6; 0 means all.
         previous_targets: the last round's, for smoothing.
+        previous_shares: of the server's classes, as the last round left them.
         known_logits: of local models that others have read already, by their place in `local`.
         distil: lets the student follow the targets.
     """
@@ -92,7 +98,9 @@ def refine(
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
     with phase(TARGETS):
-        composed = distillation_targets(local_logits, global_logits, features, local_loss, settings)
+        composed = distillation_targets(
+            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares
+        )
         targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     followed = sharpened_targets(targets, local_loss, settings.target_sharpness)
@@ -102,7 +110,16 @@ def refine(
     refined = OrderedDict(
         (key, value.detach().to("cpu", copy=True, memory_format=standard)) for key, value in model.state_dict().items()
     )
-    return RefinedRound(refined, targets, composed.ensemble, aggregated_logits, composed.local_weight, loss, votes)
+    return RefinedRound(
+        weights=refined,
+        targets=targets,
+        ensemble=composed.ensemble,
+        aggregated_logits=aggregated_logits,
+        local_weight=composed.local_weight,
+        loss=loss,
+        votes=votes,
+        shares=composed.shares,
+    )
 
 
 def _read_as(model: nn.Module, weights: Weights, read: Reader, features: bool = False) -> tuple[Tensor, Tensor | None]:

@@ -15,11 +15,16 @@ from .rectify import (
     class_balanced,
     confidence_weights,
     entropy,
+    familiarity_share,
+    familiarity_weights,
+    floored_shares,
+    jointly_confident,
     local_weight,
     relative_loss,
+    renewed_shares,
     self_taught,
 )
-from .teachers import average_logits, average_probabilities, normalised_probabilities
+from .teachers import average_logits, average_probabilities, batch_normalised_probabilities
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,13 @@ class DistillationTargets:
         probabilities: the targets, [M, C].
         ensemble: the targets before clustering (Eq. 10), [M, C].
         local_weight: u_t; 1 where the global models did not teach.
+        shares: pi, what the server's classes are thought to be after this round, [C]; None where it is not estimated.
     """
 
     probabilities: Tensor
     ensemble: Tensor
     local_weight: float
+    shares: Tensor | None = None
 
 
 def distillation_targets(
@@ -43,6 +50,8 @@ def distillation_targets(
     features: Tensor | None,
     local_loss: float,
     settings: MrTFSettings | Mapping[str, Any],
+    std_rows: int = 0,
+    shares: Tensor | None = None,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -52,6 +61,8 @@ def distillation_targets(
         features: h(x) of the aggregated model, [M, D], or None, which leaves clustering out (warm-up).
         local_loss: mean over the clients of their local cross-entropy.
         settings: the switches, as `MrTFSettings` or as the YAML's `mrtf_args`.
+        std_rows: samples that share the std of Eq. 6 (`std_batches` of the clients' batches); 0 means all.
+        shares: pi as the rounds before have estimated it, [C]; None in the first.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -62,21 +73,33 @@ def distillation_targets(
     classes = local_logits.shape[-1]
     logits = local_logits.double()
 
-    ensemble = _local_ensemble(logits, settings)
+    ensemble = _local_ensemble(logits, local_loss, settings, std_rows)
     weight = 1.0
     if settings.self_teaching and global_logits is not None:
         weight = local_weight(local_loss, classes)
-        global_probabilities = normalised_probabilities(global_logits.double(), settings.temperature)
-        ensemble = self_taught(ensemble, global_probabilities, weight)
-    ensemble = class_balanced(ensemble, settings.class_balance)
+        taught = batch_normalised_probabilities(global_logits.double(), settings.temperature, std_rows)
+        if settings.global_confidence and settings.teacher == "avg_prob" and settings.teacher_weights == "entropy":
+            local = batch_normalised_probabilities(logits, settings.temperature, std_rows)
+            ensemble = jointly_confident(local, taught, _entropies(torch.cat([local, taught]), settings), weight)
+        else:
+            ensemble = self_taught(ensemble, taught, weight)
+    ensemble, shares = _balanced(ensemble, shares, local_loss, settings)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:
         probabilities = reassigned_probabilities(
-            ensemble, features.double(), settings.cluster_temperature, settings.cluster_steps
+            ensemble,
+            features.double(),
+            settings.cluster_temperature,
+            settings.cluster_steps,
+            settings.cluster_distance,
         )
+    if settings.global_confidence:
+        # Until here a row's sum was the sample's say in the prototypes.
+        ensemble = ensemble / ensemble.sum(dim=1, keepdim=True)
+        probabilities = probabilities / probabilities.sum(dim=1, keepdim=True)
     dtype = local_logits.dtype
-    return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight)
+    return DistillationTargets(probabilities.to(dtype), ensemble.to(dtype), weight, shares)
 
 
 def smoothed_targets(targets: Tensor, previous: Tensor | None, local_loss: float, target_smoothing: float) -> Tensor:
@@ -121,16 +144,45 @@ def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: floa
     return powers / powers.sum(dim=1, keepdim=True)
 
 
-def _local_ensemble(logits: Tensor, settings: MrTFSettings) -> Tensor:
+def _local_ensemble(logits: Tensor, local_loss: float, settings: MrTFSettings, std_rows: int) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
-    weights = torch.ones(logits.shape[0], dtype=logits.dtype, device=logits.device)
-    needs_probabilities = settings.teacher == "avg_prob" or settings.entropy_weights
-    probabilities = normalised_probabilities(logits, settings.temperature) if needs_probabilities else None
-    if settings.entropy_weights and probabilities is not None:
-        weights = confidence_weights(entropy(probabilities))
-    if settings.teacher == "avg_prob" and probabilities is not None:
+    if settings.teacher == "avg_logit" and settings.teacher_weights == "uniform":
+        return average_logits(logits, torch.ones(len(logits)).to(logits))
+    probabilities = batch_normalised_probabilities(logits, settings.temperature, std_rows)
+    weights = _teacher_weights(logits, probabilities, local_loss, settings)
+    if settings.teacher == "avg_prob":
         return average_probabilities(probabilities, weights)
     return average_logits(logits, weights)
+
+
+def _teacher_weights(logits: Tensor, probabilities: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
+    """w_k, [K], or w_k(x), [K, M]."""
+    if settings.teacher_weights == "uniform":
+        return torch.ones(len(logits)).to(logits)
+    if settings.teacher_weights == "entropy":
+        return confidence_weights(_entropies(probabilities, settings))
+    familiar = familiarity_share(relative_loss(local_loss, logits.shape[-1]), settings.familiarity_fade)
+    return familiarity_weights(logits, _entropies(probabilities, settings), settings.familiarity, familiar)
+
+
+def _balanced(
+    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings
+) -> tuple[Tensor, Tensor | None]:
+    """The ensemble brought towards the classes' shares, and the shares after it."""
+    if settings.class_shares == "equal" or settings.class_balance == 0.0:
+        return class_balanced(ensemble, settings.class_balance), None
+    # Teachers who know little name classes at random: what they name is counted, and not yet followed.
+    classes = ensemble.shape[1]
+    learnt = 1.0 - familiarity_share(relative_loss(local_loss, classes), settings.familiarity_fade)
+    balance = settings.class_balance * learnt
+    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
+    return balanced, renewed_shares(shares, balanced)
+
+
+def _entropies(probabilities: Tensor, settings: MrTFSettings) -> Tensor:
+    """e_k(x), [..., M]; divided by C where the settings say so, as the authors' program does."""
+    entropies = entropy(probabilities)
+    return entropies / probabilities.shape[-1] if settings.entropy_per_class else entropies
 
 
 def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+#: What keeps a batch of equal logits from a division by zero: they then yield uniform rows.
+_SMALLEST_STD = 1e-8
+
 
 def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
     """Eq. 6: q_k = sigma(tau * f_k / std(f_k)), one std for all samples and classes of a model.
@@ -24,13 +27,34 @@ def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
     >>> normalised_probabilities(torch.tensor([[1.0, -1.0]]), temperature=0.5)
     tensor([[0.7311, 0.2689]])
     """
+    return torch.softmax(temperature * standardised(logits), dim=-1)
+
+
+def standardised(logits: Tensor) -> Tensor:
+    """f_k / std(f_k), one std for all samples and classes of a model, [..., M, C]; 0 where all logits are equal."""
     largest = logits.abs().amax(dim=(-2, -1), keepdim=True)
     # Dividing by the largest entry first keeps the squares inside std in range, whatever the logits' size.
     scaled = logits / torch.where(largest > 0, largest, torch.ones_like(largest))
     deviation = scaled.std(dim=(-2, -1), correction=0, keepdim=True)
     constant = deviation <= torch.finfo(logits.dtype).eps
-    standardised = torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
-    return torch.softmax(temperature * standardised, dim=-1)
+    return torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
+
+
+def batch_normalised_probabilities(logits: Tensor, temperature: float, rows: int) -> Tensor:
+    """Eq. 6 as in the authors' program: one std for each batch of samples, which are taken in their order.
+
+    Args:
+        logits: f_k, [..., M, C].
+        temperature: tau.
+        rows: samples per batch; 0 takes all at once, as Eq. 6 does. The last batch may be smaller.
+
+    Returns:
+        q_k, [..., M, C]. In a batch the std is the sample's (correction 1).
+    """
+    if rows == 0:
+        return normalised_probabilities(logits, temperature)
+    parts = [part / (part.std(dim=(-2, -1), keepdim=True) + _SMALLEST_STD) for part in logits.split(rows, dim=-2)]
+    return torch.softmax(temperature * torch.cat(parts, dim=-2), dim=-1)
 
 
 def average_probabilities(probabilities: Tensor, weights: Tensor) -> Tensor:

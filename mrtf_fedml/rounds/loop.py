@@ -81,9 +81,9 @@ class Run:
         return max(0, self.rounds - self.server.state.round)
 
     def answer_logits(self) -> Tensor:
-        """What the model that answers says of the server's samples, [M, C]; read once per state."""
+        """The answer for the server's samples, [M, C]; read once per state."""
         if self._read is None or self._read[0] is not self.server.state:
-            self._read = self.server.state, self.server.bench.logits(self.server.state.answer)
+            self._read = self.server.state, self.algorithm.answer_logits(self.server.state, self.server.bench)
         return self._read[1]
 
     def stop(self, reason: str) -> None:

@@ -14,6 +14,7 @@ from ..errors import UserError, nearest
 from .kinds import (
     VALIDATED,
     Count,
+    NonNegative,
     Positive,
     PositiveShare,
     Share,
@@ -31,6 +32,22 @@ PRESETS: dict[str, dict[str, Any]] = {
         "target_smoothing": 0.75,
         "target_sharpness": 3.0,
     },
+    # The authors' program, where it departs from their paper: docs/method.md.
+    "released": {
+        "cluster_distance": "squared_euclidean",
+        "cluster_warmup": 0,
+        "entropy_per_class": True,
+        "feedback": "never",
+        "global_confidence": True,
+        "loss_window": 5,
+        "refine_clip_norm": 100.0,
+        "refine_lr": 1e-3,
+        "refine_schedule": "cosine",
+        "refine_weight_decay": 1e-6,
+        "std_batches": 10,
+        "target_smoothing": 0.75,
+        "temperature": 1.0,
+    },
 }
 
 #: The preset of a run that names none, where the data are the user's own or a FedML project's.
@@ -43,7 +60,8 @@ class MrTFSettings:
 
     #: Sets several keys at once; keys that are written out override it. `paper` is the defaults below. Where none is
     #: named, your own data (`npz`, `images`, `csv`, `loader`, `own_data_file`) and FedML projects get `tuned`.
-    preset: Literal["paper", "tuned"] = "paper"
+    #: `released` is what the authors' program does where it departs from their paper.
+    preset: Literal["paper", "tuned", "released"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
     #: or package.module:Class.
     base: str = "FedAvg"
@@ -51,24 +69,55 @@ class MrTFSettings:
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
     temperature: Positive = 4.0
+    #: The std of Eq. 6 is that of so many of the clients' batches of server samples (times `batch_size`), in their
+    #: order. 0: of all samples.
+    std_batches: Steps = 0
     #: Weigh each local model on each sample by its confidence (Eq. 10). Off: all count the same.
     entropy_weights: bool = True
+    #: How much each local model says of each sample: all the same (`uniform`), the surer the more (`entropy`, Eq. 10),
+    #: or the more familiar the sample is to it (`familiarity`). Where it is not given, `entropy_weights` decides.
+    teacher_weights: Literal["uniform", "entropy", "familiarity"] = "entropy"
+    #: How strongly familiarity counts, with `teacher_weights: familiarity`.
+    familiarity: NonNegative = 4.0
+    #: The mean local loss, as a share of log C, below which familiarity gives way to entropy. 0: it never does.
+    familiarity_fade: Share = 0.5
+    #: Divide the entropy by the number of classes before models are weighed by it, which nearly evens the weights.
+    entropy_per_class: bool = False
+    #: Weigh the initial and the aggregated model on each sample by their confidence too, in one softmax with the local
+    #: ones. Off: each of the two has (1 - u_t) / 2 on every sample (Eq. 10).
+    global_confidence: bool = False
+    #: u_t, smoothing, sharpness and adaptive feedback take the mean loss of so many rounds before this one, log C
+    #: before any. 0: this round's own loss.
+    loss_window: Steps = 0
     #: Let the round's initial and aggregated models teach too (Eq. 10). Off: u_t is 1.
     self_teaching: bool = True
-    #: How far the ensemble's classes are brought to equal mass: 0 not at all, 1 wholly. Few clients hold few classes.
+    #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
+    #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
+    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
     #: Clustering starts at this round index: earlier features are not yet discriminative.
     cluster_warmup: Steps = 5
     #: tau of Eq. 12. Cosine distances lie in [0, 2], so 4 is a soft target.
     cluster_temperature: Positive = 4.0
+    #: D_f of Eq. 12: `cosine`, or the squared distance of unit vectors, which is twice that; with the latter a class
+    #: without mass gets no sample.
+    cluster_distance: Literal["cosine", "squared_euclidean"] = "cosine"
     #: How often Eq. 11-12 are iterated. The paper takes one step.
     cluster_steps: Count = 1
     #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
     #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
     #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive"] = "always"
+    #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
+    #: clients find better (`judged`, which needs `client_validation`).
+    answer: Literal["refined", "aggregated", "judged"] = "refined"
+    #: The share of each client's samples that it keeps from training and judges the server's models with, before it
+    #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
+    #: tells three numbers. 0: nobody judges.
+    client_validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
     #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
@@ -80,6 +129,12 @@ class MrTFSettings:
     refine_lr: Positive = 3e-4
     #: What the refining rate is multiplied by after each round. 1 keeps it.
     refine_lr_decay: PositiveShare = 1.0
+    #: The refining rate within a round: `constant`, or half a cosine down to nothing.
+    refine_schedule: Literal["constant", "cosine"] = "constant"
+    #: Adam's weight decay in refining.
+    refine_weight_decay: NonNegative = 0.0
+    #: The largest norm of a refining step's gradient. 0 does not clip.
+    refine_clip_norm: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
     #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no
@@ -105,7 +160,10 @@ class MrTFSettings:
     @model_validator(mode="before")
     @classmethod
     def _preset_under_explicit_keys(cls, given: ArgsKwargs) -> ArgsKwargs:
-        explicit = given.kwargs or {}
+        explicit = dict(given.kwargs or {})
+        if "entropy_weights" in explicit and "teacher_weights" not in explicit:
+            # The paper's switch, written out, overrides a preset as any other key does.
+            explicit["teacher_weights"] = "entropy" if explicit["entropy_weights"] else "uniform"
         return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})
 
 

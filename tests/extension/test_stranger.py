@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from safetensors.torch import load_file
@@ -126,3 +127,21 @@ def test_keys_of_any_kind_are_written_down_and_read_again(tmp_path: Path) -> Non
     assert main(["run", "--resume", str(run_dir), "--set", "comm_round=2"]) == 0
     assert json.loads((run_dir / "summary.json").read_text())["rounds"] == 2
     assert NET in (run_dir / "config.yaml").read_text()
+
+
+class Contrary(mrtf_fedml.Algorithm):
+    """Answers the opposite of what its model says."""
+
+    name = "Contrary"
+
+    def answer_logits(self, state: mrtf_fedml.ServerState, bench: mrtf_fedml.ServerBench) -> torch.Tensor:
+        return -super().answer_logits(state, bench)
+
+
+def test_an_algorithm_may_correct_what_its_model_answers(tmp_path: Path) -> None:
+    plain = ran(tmp_path, scene("FedAvg"), "plain")
+    contrary = ran(tmp_path, scene("tests.extension.test_stranger:Contrary"), "contrary")
+    assert answer(plain)[1] == answer(contrary)[1], "the model is the same"
+    said, corrected = (np.load(run / "probabilities.npy") for run in (plain, contrary))
+    assert (said.argmax(axis=1) == corrected.argmin(axis=1)).all()
+    assert metrics(contrary)[-1]["acc"] < metrics(plain)[-1]["acc"]

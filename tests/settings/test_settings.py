@@ -63,7 +63,7 @@ def test_tuned_changes_five_things_and_explicit_keys_win() -> None:
             "mrtf_args.refine_lr is nan; it should be a finite number",
         ),
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
-        ({"mrtf_args": {"preset": "best"}}, "it should be 'paper' or 'tuned'"),
+        ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
         ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
         ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from ...errors import UserError
 from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
-from ...refinery.distill import DistillationSettings, distill
+from ...refinery.distill import DistillationSettings, DistillationSteps, distill
 from ..messages import RESERVED, Payload, weights_of
 from .transport import Channel, Parcel
 
@@ -122,20 +121,11 @@ class SharedBench(ServerBench):
     ) -> float:
         """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
-        steps = DistillationSteps(settings.refine_steps, settings.refine_lr, settings.refine_batch_size)
+        steps = DistillationSteps.of(settings)
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
         with computing(self.precision.distilling, inputs.device):
             return distill(student, inputs, targets, steps, generator, self.crew)
-
-
-@dataclass(frozen=True)
-class DistillationSteps:
-    """How all ranks step together."""
-
-    refine_steps: int
-    refine_lr: float
-    refine_batch_size: int
 
 
 class RefiningTrainer:

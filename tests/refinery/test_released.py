@@ -1,0 +1,177 @@
+"""`preset: released`: what the authors' program does, a second time in plain NumPy, against ours."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from mrtf_fedml.algorithms import ClientUpdate, MrTF, ServerBench
+from mrtf_fedml.models import FeatureTap
+from mrtf_fedml.models.weights import snapshot
+from mrtf_fedml.refinery import distillation_targets
+from mrtf_fedml.refinery.clusters import reassigned_probabilities, squared_distances
+from mrtf_fedml.refinery.distill import distill
+from mrtf_fedml.refinery.teachers import batch_normalised_probabilities, normalised_probabilities
+from mrtf_fedml.settings import MrTFSettings, RunSettings
+
+from .cases import complete_case
+
+Array = NDArray[np.float64]
+RELEASED = MrTFSettings(preset="released")
+
+
+def softmax(scores: Array, axis: int = -1) -> Array:
+    powers = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
+
+
+def learnt(losses: list[float], classes: int) -> float:
+    """How much has been learnt, 0 to 1, by the last five losses that are on record; nothing before there is one."""
+    loss = np.mean(losses[-5:]) if losses else np.log(classes)
+    return float(1 - np.clip(loss, 0, np.log(classes)) / np.log(classes))
+
+
+def read_model(logits: Array, rows: int) -> tuple[Array, Array]:
+    """Probabilities and entropies of one model: batch after batch divided by its deviation, no temperature."""
+    probabilities, entropies = [], []
+    for start in range(0, len(logits), rows):
+        batch = logits[start : start + rows]
+        batch = batch / (np.std(batch, ddof=1) + 1e-8)
+        q = softmax(batch)
+        probabilities.append(q)
+        entropies.append(-(q * np.log(q + 1e-8)).sum(axis=1) / logits.shape[1])
+    return np.concatenate(probabilities), np.concatenate(entropies)
+
+
+def pseudo_labels(local: Array, taught: Array, features: Array, rows: int, global_weight: float) -> tuple[Array, Array]:
+    """The targets, and the ensemble before prototypes, up to each row's sum."""
+    read = [read_model(logits, rows) for logits in [*local, *taught]]
+    shares = [(1 - global_weight) / len(local)] * len(local) + [global_weight / 2] * 2
+    confidence = softmax(-np.stack([entropies for _, entropies in read]), axis=0)
+    ensemble = sum(shares[k] * confidence[k][:, None] * q for k, (q, _) in enumerate(read))
+    assert isinstance(ensemble, np.ndarray)
+    mass = ensemble.sum(axis=0)
+    centres = ensemble.T @ features / (mass[:, None] + 1e-8)
+    unit = features / (np.linalg.norm(features, axis=1, keepdims=True) + 1e-8)
+    centres = centres / (np.linalg.norm(centres, axis=1, keepdims=True) + 1e-8)
+    distances = np.array([[((h - v) ** 2).sum() for v in centres] for h in unit])
+    distances[:, mass <= 1e-6] = 1e8
+    return softmax(-4 * distances), ensemble
+
+
+def test_the_preset_is_what_the_program_does() -> None:
+    changed = {key for key, value in vars(RELEASED).items() if value != getattr(MrTFSettings(), key, None)}
+    assert {"feedback", "std_batches", "entropy_per_class", "loss_window", "target_smoothing"} < changed
+    assert (RELEASED.feedback, RELEASED.refine_steps, RELEASED.cluster_temperature) == ("never", 500, 4.0)
+
+
+def test_the_targets_agree_with_the_program_read_a_second_time() -> None:
+    for seed, rows in ((1, 4), (2, 11), (3, 3), (4, 40)):
+        case = complete_case(seed, shape=(5, 23, 6, 4))
+        assert case.global_logits is not None
+        assert case.features is not None
+        loss = 0.3 * seed
+        arrays = (case.local_logits.numpy(), case.global_logits.numpy(), case.features.numpy())
+        expected, ensemble = pseudo_labels(*arrays, rows, 0.75 * learnt([loss], 6))
+        ours = distillation_targets(case.local_logits, case.global_logits, case.features, loss, RELEASED, rows)
+        np.testing.assert_allclose(ours.probabilities.numpy(), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(ours.ensemble.numpy(), ensemble / ensemble.sum(1, keepdims=True), atol=1e-6)
+        assert ours.local_weight == pytest.approx(1 - 0.75 * learnt([loss], 6))
+
+
+def test_each_departure_changes_the_targets() -> None:
+    case = complete_case(7, shape=(5, 23, 6, 4))
+    given = (case.local_logits, case.global_logits, case.features, 0.5)
+    released = distillation_targets(*given, RELEASED, 4).probabilities
+    for change in ({"temperature": 4.0}, {"entropy_per_class": False}, {"global_confidence": False}):
+        other = distillation_targets(*given, MrTFSettings(preset="released", **change), 4)
+        assert (other.probabilities - released).abs().max() > 1e-5, change
+    assert (distillation_targets(*given, RELEASED, 0).probabilities - released).abs().max() > 1e-4
+
+
+def test_deviation_per_batch_by_hand() -> None:
+    # [1, -1] has the sample's deviation sqrt 2, [6, 0] has sqrt 18: both become [1, -1] / sqrt 2 up to a shift.
+    logits = torch.tensor([[1.0, -1.0], [6.0, 0.0]], dtype=torch.float64)
+    sure = 1 / (1 + math.exp(-math.sqrt(2)))
+    expected = torch.tensor([[sure, 1 - sure]] * 2, dtype=torch.float64)
+    torch.testing.assert_close(batch_normalised_probabilities(logits, 1.0, rows=1), expected, atol=1e-7, rtol=0)
+    assert torch.equal(batch_normalised_probabilities(logits, 4.0, rows=0), normalised_probabilities(logits, 4.0))
+    constant = batch_normalised_probabilities(torch.full((3, 4), 7.0), 1.0, rows=2)
+    torch.testing.assert_close(constant, torch.full((3, 4), 0.25))
+
+
+def test_squared_distance_is_twice_the_cosine_distance_and_leaves_massless_classes_out() -> None:
+    features = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64)
+    centres = torch.tensor([[3.0, 4.0], [-3.0, -4.0], [4.0, -3.0], [0.0, 0.0]], dtype=torch.float64)
+    expected = torch.tensor([[0.0, 4.0, 2.0, math.inf], [1.0, 1.0, 1.0, math.inf]], dtype=torch.float64)
+    torch.testing.assert_close(squared_distances(features, centres), expected)
+    shares = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    given = reassigned_probabilities(shares, torch.eye(2, dtype=torch.float64), 4.0, 1, "squared_euclidean")
+    assert (given[:, 2] == 0).all()
+
+
+def adam_as_released(weight: Array, inputs: Array, targets: Array, settings: dict[str, float]) -> Array:
+    """Adam with L2 decay, a clipped gradient and a rate that falls by half a cosine; all samples in every step."""
+    weight, first, second = weight.copy(), np.zeros_like(weight), np.zeros_like(weight)
+    steps = int(settings["steps"])
+    for step in range(steps):
+        gradient = (softmax(inputs @ weight.T) - targets).T @ inputs / len(inputs)
+        norm = np.sqrt((gradient**2).sum())
+        gradient = gradient * min(1.0, settings["clip"] / (norm + 1e-6)) + settings["decay"] * weight
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        rate = 1e-8 + (settings["rate"] - 1e-8) * (1 + np.cos(np.pi * step / steps)) / 2
+        weight -= rate * (first / (1 - 0.9 ** (step + 1))) / (np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8)
+    return weight
+
+
+@pytest.mark.parametrize("clip", [100.0, 0.05])
+def test_the_student_steps_as_in_the_program(clip: float) -> None:
+    rng = np.random.default_rng(5)
+    inputs, weight = rng.normal(size=(8, 3)), rng.normal(size=(4, 3))
+    targets = softmax(2 * rng.normal(size=(8, 4)))
+    student = nn.Linear(3, 4, bias=False, dtype=torch.float64)
+    student.load_state_dict({"weight": torch.tensor(weight)})
+    given: dict[str, Any] = {"refine_steps": 30, "refine_batch_size": 8, "refine_clip_norm": clip}
+    settings = MrTFSettings(preset="released", refine_weight_decay=0.1, **given)
+    distill(student, torch.tensor(inputs), torch.tensor(targets), settings, torch.Generator())
+    numbers = {"steps": 30, "clip": clip, "decay": 0.1, "rate": 1e-3}
+    expected = adam_as_released(weight, inputs, targets, numbers)
+    np.testing.assert_allclose(student.weight.detach().numpy(), expected, rtol=0, atol=1e-9)
+
+
+def test_rounds_go_on_as_in_the_program() -> None:
+    """Seven rounds: u_t and smoothing by the five losses before, and what is refined never comes back."""
+    rng = np.random.default_rng(6)
+    classes, rows = 3, 20
+    config = {"train_args": {"batch_size": 2}, "mrtf_args": {"preset": "released", "refine_steps": 2}}
+    algorithm = MrTF(RunSettings.from_config(config))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, classes)).double()
+    inputs = torch.tensor(rng.normal(size=(47, 4)))
+    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), classes)
+    state, losses, smoothed = algorithm.first_state(snapshot(model)), list[float](), None
+    for round_index in range(7):
+        updates = [
+            ClientUpdate(k, 1, {n: v + torch.tensor(rng.normal(size=v.shape)) for n, v in state.weights.items()}, loss)
+            for k, loss in enumerate(rng.uniform(0, 1.2, 3))
+        ]
+        aggregated = algorithm.aggregate(updates)
+        taught = np.stack([bench.logits(state.weights).numpy(), bench.logits(aggregated).numpy()])
+        features = bench.features(aggregated, torch.arange(47)).numpy()
+        local = np.stack([bench.logits(update.weights).numpy() for update in updates])
+        share = 0.75 * learnt(losses, classes)
+        targets, _ = pseudo_labels(local, taught, features, rows, share)
+        smoothed = targets if smoothed is None else (1 - share) * targets + share * smoothed
+        state, report = algorithm.finish_round(state, updates, aggregated, bench)
+        assert report.metrics["local_weight"] == pytest.approx(1 - share), round_index
+        np.testing.assert_allclose(report.predictions["targets"].numpy(), smoothed, rtol=0, atol=1e-6)
+        losses.append(float(np.mean([update.loss for update in updates if update.loss is not None])))
+        assert all(torch.equal(state.weights[name], aggregated[name]) for name in aggregated)
+        assert not torch.equal(state.answer["0.weight"], aggregated["0.weight"])
+    assert state.memory["refinery/losses"] == pytest.approx(losses[-5:])
