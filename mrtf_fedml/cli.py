@@ -125,6 +125,12 @@ def _predict(options: argparse.Namespace) -> int:
     return 0
 
 
+def _bench(options: argparse.Namespace) -> int:
+    from .commands.bench import bench
+
+    return bench(options)
+
+
 def _runs(options: argparse.Namespace) -> int:
     from .commands.runs import compared_runs, list_runs
 
@@ -150,6 +156,7 @@ _COMMANDS = {
     "report": _report,
     "runs": _runs,
     "completion": _completion,
+    "bench": _bench,
 }
 
 
@@ -202,6 +209,18 @@ def _parser() -> argparse.ArgumentParser:
 
     completion = commands.add_parser("completion", help="print what lets a shell complete these words")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+    bench = commands.add_parser(
+        "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
+    )
+    bench.add_argument(
+        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
+    )
+    bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
+    bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
+    bench.add_argument(
+        "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
+    )
     return parser
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..algorithms import RoundReport
 from ..data import Examiner
 from ..errors import UserError
+from ..models.layout import layout_of
 from .round import RoundRecord
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Scores:
             "interrupted": interrupted,
             "stopped": run.stopped,
             "device": _named(run.bench.inputs.device),
+            "layout": layout_of(run.bench.model),
+            "precision": run.settings.device.precision,
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
