@@ -69,12 +69,14 @@ class MrTF(Algorithm):
         self.base = self._base(settings)
         if self.base.keeps_client_state and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-        given = [key for key in ("client_validation", "answer", "feedback") if self._is_given(key)]
-        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
+        judging = ("client_judgement", "client_validation", "answer", "feedback")
+        given = [key for key in judging if self._is_given(key)]
+        everybody = settings.train.client_num_per_round == settings.train.client_num_in_total
+        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active, everybody)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
             self.own = self.refinery
-        self.judging = self.refinery.client_validation > 0
+        self.judging = self.refinery.client_judgement
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -102,10 +104,10 @@ class MrTF(Algorithm):
         return {**extra, **sent_candidates(state)} if self.judging and state.round > 0 else extra
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
-        """The base's; before it trains, a client judges on samples that it never trains on."""
+        """The base's; before it trains, a client judges on samples of its own."""
         if not self.judging:
             return self.base.train_client(model, task)
-        training, judged = held_out(task.data, self.refinery.client_validation, self.seed, task.client)
+        training, judged = held_out(task.data, self.refinery.client_validation or 0.0, self.seed, task.client)
         candidates = received_candidates(task)
         votes = {VOTES: votes_on(model, candidates, judged)} if candidates else {}
         plain = replace(task, data=training, extra=without_judging(task.extra))

@@ -131,12 +131,26 @@ def test_a_judging_client_trains_as_the_base_does_on_what_is_left() -> None:
 
 def test_where_clients_cannot_judge_the_preset_gives_way_and_the_user_is_told() -> None:
     private = algorithm_of(small_settings(preset="tuned", clip=1.0, sigma=1.0))
-    assert (private.own.client_validation, private.own.answer, private.own.feedback) == (0.0, "refined", "never")
+    assert (private.own.client_judgement, private.own.answer, private.own.feedback) == (False, "refined", "never")
     with pytest.raises(UserError, match="client_validation: what clients find of a model is told without noise"):
         algorithm_of(small_settings(client_validation=0.1, clip=1.0, sigma=1.0))
-    with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_validation"):
+    with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_judgement"):
         algorithm_of(small_settings(answer="judged"))
-    with pytest.raises(UserError, match="feedback is 'judged' but no client judges; set client_validation"):
+    with pytest.raises(UserError, match="feedback is 'judged' but no client judges; set client_judgement"):
         algorithm_of(small_settings(feedback="judged"))
+    with pytest.raises(UserError, match="client_judgement: what clients find of a model is told without noise"):
+        algorithm_of(small_settings(client_judgement=True, clip=1.0, sigma=1.0))
     with pytest.raises(UserError, match=r"client_validation is 0\.9"):
         small_settings(client_validation=0.9)
+
+
+def test_who_takes_part_in_every_round_keeps_a_tenth_back() -> None:
+    some = algorithm_of(small_settings(preset="tuned")).own
+    everybody = algorithm_of(small_settings(preset="tuned", client_num_per_round=8)).own
+    assert (some.client_judgement, some.client_validation) == (True, 0.0)
+    assert (everybody.client_judgement, everybody.client_validation) == (True, 0.1)
+    chosen = algorithm_of(small_settings(preset="tuned", client_num_per_round=8, client_validation=0.0)).own
+    assert (chosen.client_judgement, chosen.client_validation) == (True, 0.0), "what a user says wins"
+    assert held_out(whole := shard(), 0.0, seed=0, client=0) == (whole, whole)
+    silent = algorithm_of(small_settings(preset="tuned", client_judgement=False)).own
+    assert (silent.answer, silent.feedback) == ("refined", "never")
