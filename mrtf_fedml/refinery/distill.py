@@ -160,7 +160,8 @@ def distill(
             optimizer.zero_grad(set_to_none=True)
             loss = torch.zeros((), device=inputs.device)
             if len(part) > 0:
-                logits = student(inputs[part])
+                # The loss in the targets' precision, whatever the student computes in.
+                logits = student(inputs[part]).to(targets.dtype)
                 followed = by_sample[part].transpose(1, 2) if logits.dim() == 3 else targets[part]
                 # Weighed so that the parts sum to the batch's mean; alone the factor is 1.
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))

@@ -174,12 +174,9 @@ def _balanced(
     """The ensemble brought towards the classes' shares, and the shares after it."""
     if settings.class_shares == "equal" or settings.class_balance == 0.0:
         return class_balanced(ensemble, settings.class_balance), None
-    # Teachers who know little name classes at random: what they name is counted, and not yet followed.
     classes = ensemble.shape[1]
-    learnt = 1.0 - familiarity_share(relative_loss(local_loss, classes), settings.familiarity_fade)
-    balance = settings.class_balance * learnt
-    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
-    return balanced, renewed_shares(shares, balanced)
+    balanced = class_balanced(ensemble, settings.class_balance, floored_shares(shares, classes).to(ensemble))
+    return balanced, renewed_shares(shares, balanced, learnt=1.0 - relative_loss(local_loss, classes))
 
 
 def _entropies(probabilities: Tensor, settings: MrTFSettings) -> Tensor:

@@ -26,9 +26,13 @@ from .kinds import (
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
+        "teacher_weights": "familiarity",
         "class_balance": 0.5,
+        "class_shares": "estimated",
         "cluster_refinery": False,
-        "feedback": "adaptive",
+        "feedback": "judged",
+        "answer": "judged",
+        "client_validation": 0.1,
         "target_smoothing": 0.75,
         "target_sharpness": 3.0,
     },
@@ -104,7 +108,7 @@ class MrTFSettings:
     #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
     #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
-    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    #: (`estimated`), which begin equal and move as the clients learn. Then a class may be rare or missing.
     class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
@@ -117,13 +121,15 @@ class MrTFSettings:
     cluster_distance: Literal["cosine", "squared_euclidean"] = "cosine"
     #: How often Eq. 11-12 are iterated. The paper takes one step.
     cluster_steps: Count = 1
-    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
-    #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
-    #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
-    feedback: Literal["always", "never", "adaptive"] = "always"
+    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
+    #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
+    #: to be better (`judged`, which needs `client_validation`). A base that keeps client state (Scaffold) gets `never`
+    #: unless it is said otherwise: its clients' state belongs to its own start.
+    feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
-    #: clients find better (`judged`, which needs `client_validation`).
-    answer: Literal["refined", "aggregated", "judged"] = "refined"
+    #: clients find better (`judged`, which needs `client_validation`). With `propagated` the refined model's answers
+    #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.
+    answer: Literal["refined", "aggregated", "judged", "propagated"] = "refined"
     #: The share of each client's samples that it keeps from training and judges the server's models with, before it
     #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
     #: tells three numbers. 0: nobody judges.

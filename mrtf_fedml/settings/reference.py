@@ -81,6 +81,8 @@ def kind_in_words(kind: Any) -> str:
     if origin is Literal:
         words = [f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in parts]
         return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    if origin is dict:
+        return f"mapping of {kind_in_words(parts[0])} to such a word"
     if origin is list:
         return f"list of {kind_in_words(parts[0])}s"
     return _WORDS[kind]
