@@ -34,9 +34,7 @@ _KEPT_BACK = 0.1
 _LEAST_SAMPLES = 4
 
 
-def settled(
-    refinery: MrTFSettings, section: str, given: Sequence[str], private: bool, all_take_part: bool
-) -> MrTFSettings:
+def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private: bool) -> MrTFSettings:
     """The settings by which clients judge. Where they cannot, a preset's wish gives way and a user's own is refused.
 
     Args:
@@ -44,7 +42,6 @@ def settled(
         section: where its keys are written.
         given: the keys that the user has written himself.
         private: whether privacy is promised (dp_args).
-        all_take_part: whether every client takes part in every round, and so would judge what it has just learnt.
     """
     judging = refinery.client_judgement or (refinery.client_validation or 0.0) > 0
     asked = [key for key in ("client_judgement", "client_validation") if key in given and getattr(refinery, key)]
@@ -55,9 +52,7 @@ def settled(
         )
     # Without a step of refining there is one model only, and everything is the base's, to the bit.
     judging = judging and not private and refinery.refine_steps > 0
-    kept = refinery.client_validation
-    kept = 0.0 if not judging else kept if kept is not None else _KEPT_BACK * all_take_part
-    refinery = replace(refinery, client_judgement=judging, client_validation=kept)
+    refinery = replace(refinery, client_judgement=judging)
     for key, instead in (("answer", "refined"), ("feedback", "never")):
         if getattr(refinery, key) == "judged" and not judging:
             if key in given and refinery.refine_steps > 0:
@@ -68,6 +63,12 @@ def settled(
             changed: dict[str, Any] = {key: instead}
             refinery = replace(refinery, **changed)
     return refinery
+
+
+def kept_back(refinery: MrTFSettings, all_take_part: bool) -> float:
+    """The share of a client's samples that judge and never train: who takes part in every round has just learnt all."""
+    given = refinery.client_validation
+    return given if given is not None else _KEPT_BACK if all_take_part else 0.0
 
 
 def held_out(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[Any], Iterable[Any]]:

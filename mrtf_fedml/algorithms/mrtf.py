@@ -27,6 +27,7 @@ from .judging import (
     VOTES,
     Verdict,
     held_out,
+    kept_back,
     kept_candidates,
     received_candidates,
     sent_candidates,
@@ -71,12 +72,13 @@ class MrTF(Algorithm):
             self.refinery = replace(self.refinery, feedback="never")
         judging = ("client_judgement", "client_validation", "answer", "feedback")
         given = [key for key in judging if self._is_given(key)]
-        everybody = settings.train.client_num_per_round == settings.train.client_num_in_total
-        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active, everybody)
+        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
             self.own = self.refinery
         self.judging = self.refinery.client_judgement
+        train = settings.train
+        self.kept_back = kept_back(self.refinery, train.client_num_per_round == train.client_num_in_total)
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -107,7 +109,7 @@ class MrTF(Algorithm):
         """The base's; before it trains, a client judges on samples of its own."""
         if not self.judging:
             return self.base.train_client(model, task)
-        training, judged = held_out(task.data, self.refinery.client_validation or 0.0, self.seed, task.client)
+        training, judged = held_out(task.data, self.kept_back, self.seed, task.client)
         candidates = received_candidates(task)
         votes = {VOTES: votes_on(model, candidates, judged)} if candidates else {}
         plain = replace(task, data=training, extra=without_judging(task.extra))

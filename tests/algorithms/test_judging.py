@@ -13,6 +13,7 @@ from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, algorithm_of
 from mrtf_fedml.algorithms.judging import VOTES, Verdict, held_out, votes_on
+from mrtf_fedml.algorithms.mrtf import MrTF
 from mrtf_fedml.data.shards import TensorShard
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
@@ -145,12 +146,16 @@ def test_where_clients_cannot_judge_the_preset_gives_way_and_the_user_is_told() 
 
 
 def test_who_takes_part_in_every_round_keeps_a_tenth_back() -> None:
-    some = algorithm_of(small_settings(preset="tuned")).own
-    everybody = algorithm_of(small_settings(preset="tuned", client_num_per_round=8)).own
-    assert (some.client_judgement, some.client_validation) == (True, 0.0)
-    assert (everybody.client_judgement, everybody.client_validation) == (True, 0.1)
-    chosen = algorithm_of(small_settings(preset="tuned", client_num_per_round=8, client_validation=0.0)).own
-    assert (chosen.client_judgement, chosen.client_validation) == (True, 0.0), "what a user says wins"
+    def kept(**changes: Any) -> float:
+        algorithm = algorithm_of(small_settings(preset="tuned", **changes))
+        assert isinstance(algorithm, MrTF)
+        assert algorithm.judging
+        return algorithm.kept_back
+
+    assert kept() == 0.0
+    assert kept(client_num_per_round=8) == 0.1
+    assert kept(client_num_per_round=8, client_validation=0.0) == 0.0, "what a user says wins"
+    assert kept(client_validation=0.25) == 0.25
     assert held_out(whole := shard(), 0.0, seed=0, client=0) == (whole, whole)
     silent = algorithm_of(small_settings(preset="tuned", client_judgement=False)).own
     assert (silent.answer, silent.feedback) == ("refined", "never")
