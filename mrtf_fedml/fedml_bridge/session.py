@@ -16,7 +16,7 @@ from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
-from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
+from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
 from ..rounds.progress import Progress
@@ -87,11 +87,12 @@ class Session:
         if resume is None:
             store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
             self.lock = FolderLock(store.path)
-            store.write_json(INPUTS, file_stamps(settings.data))
+            store.write_json(INPUTS, {**file_stamps(settings.data), SAMPLES: len(self.dataset.server_inputs)})
             store.write_config(config)
             return store
         store = RunStore.open(resume)
         self.lock = FolderLock(store.path)
+        refuse_another_set(store.read_json(INPUTS), len(self.dataset.server_inputs))
         state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
             # Killed after its last round, a run still owes its answer.

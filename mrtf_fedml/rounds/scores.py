@@ -64,7 +64,7 @@ class Scores:
     def summary(self, run: Run, interrupted: bool) -> dict[str, Any]:
         """summary.json."""
         metrics = run.store.read_metrics()
-        scored = [line["acc"] for line in metrics if line["acc"] is not None]
+        scored = [line["acc"] for line in metrics if line.get("acc") is not None]
         summary: dict[str, Any] = {
             "dataset": run.settings.data.dataset,
             "algorithm": run.algorithm.name,
@@ -77,7 +77,7 @@ class Scores:
             "device": _named(run.bench.inputs.device),
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
-            "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
+            "seconds": sum((line.get("seconds_local") or 0) + (line.get("seconds_refine") or 0) for line in metrics),
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,
             "accuracy": None,
             "macro_f1": None,
