@@ -59,7 +59,8 @@ def test_a_configuration_that_is_none(finished: Path, tmp_path: Path, capsys: py
 
 
 def test_reports_of_changed_files(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("summary.json", "probabilities.npy", "predictions.csv", "split.json", "metrics.jsonl", "agreement.npy"):
+    names = ("summary.json", "probabilities.npy", "predictions.csv", "split.json", "metrics.jsonl", "agreement.npy")
+    for name in names:
         for junk in ("nothing", "a list", "not UTF-8"):
             run_dir = changed(finished, tmp_path / "w", name, JUNK[junk])
             assert said(capsys, "report", str(run_dir))[0] in (0, 2)
