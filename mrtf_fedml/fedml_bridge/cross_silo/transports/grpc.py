@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ....errors import UserError
 from ....settings import SiloSettings
-from .backend import PartyAddress, SiloBackend, Unreachable
+from .backend import MOST_UNREAD, PartyAddress, SiloBackend, Unreachable
 from .codec import UnreadableMessage, decode, encode, encode_weights
 from .identity import certified_names, check_own_name, name_of
 from .tls import channel_credentials, server_credentials
@@ -68,6 +68,8 @@ class _Servicer(GRPCCOMMServicer):
                 told = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
                 _log.warning("a message was refused: %s", told)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, told)
+        if self.message_q.qsize() >= MOST_UNREAD:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait to be read")
         self.message_q.put((caller, request.message))
         return CommResponse()
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ....errors import RunStopped, UserError
 from ....settings import SiloSettings
-from .backend import PartyAddress, SiloBackend, Unreachable
+from .backend import MOST_UNREAD, PartyAddress, SiloBackend, Unreachable
 from .codec import (
     WEIGHTS,
     UnreadableMessage,
@@ -61,7 +61,7 @@ class _FedmlMqtt(MqttS3MultiClientsCommManager):
 
     def _on_message(self, msg: Any) -> None:
         # The network thread must not wait for S3, or the broker takes this party for dead.
-        if len(msg.payload) > _LONGEST_FACTS:
+        if len(msg.payload) > _LONGEST_FACTS or self.backend.arrived.qsize() >= MOST_UNREAD:
             _log.warning("a message of %d bytes on our topic was dropped", len(msg.payload))
             return
         self.backend.arrived.put((msg.topic, msg.payload))
