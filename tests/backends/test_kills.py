@@ -38,10 +38,11 @@ def test_one_process_killed_and_resumed(tmp_path: Path) -> None:
     """30 kills; each third falls into the last round, the answer or the report."""
     whole = tmp_path / "whole"
     config = small_config(run_dir=str(whole), comm_round=ROUNDS, preset="tuned", keep_features=True)
-    began = time.monotonic()
     party = Party(
         command_line, ["run", "--cf", str(write_yaml(tmp_path / "whole.yaml", config))], tmp_path / "whole.log"
     )
+    wait_until((whole / "config.yaml").exists, "the run has begun")
+    began = time.monotonic()
     assert party.ended() == 0, party.told
     seconds = time.monotonic() - began
     counted = {"before the first round": 0, "in the rounds": 0, "in the answer": 0, "too late": 0}
@@ -54,9 +55,10 @@ def test_one_process_killed_and_resumed(tmp_path: Path) -> None:
         party = Party(command_line, words, folder / "log")
         if index % 3 == 2:
             wait_until(lambda run_dir=run_dir: lines(run_dir) >= ROUNDS - 1, "the last round")
-            time.sleep(chance.uniform(0.0, 0.3 * seconds))
+            time.sleep(chance.uniform(0.0, 0.25 * seconds))
         else:
-            time.sleep(chance.uniform(0.0, seconds))
+            wait_until((run_dir / "config.yaml").exists, "the run has begun")
+            time.sleep(chance.uniform(0.0, 0.9 * seconds))
         killed = party.process.is_alive()
         if killed:
             party.kill()

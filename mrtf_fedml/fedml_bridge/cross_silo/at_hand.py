@@ -50,6 +50,11 @@ class RoundAtHand:
         for client in [client for client in self.awaited if client not in here]:
             self.lost[client] = self.awaited.pop(client)
 
+    def await_again(self, client: int) -> None:
+        """One that was lost is back."""
+        self.awaited[client] = self.lost.pop(client)
+        self.unreached.discard(client)
+
     def needs(self, least: int, reachable: Set[int]) -> bool:
         """Whether too few have answered, and one that is lost may still come back. Other clients are not waited for."""
         return bool(self.lost.keys() & reachable) and not self.again and self.usable < least

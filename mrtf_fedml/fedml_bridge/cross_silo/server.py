@@ -134,9 +134,7 @@ class SiloServer(SiloManager):
         incarnation = self.presence.incarnation_of(client)
 
         def send() -> None:
-            if self.tries_to_send(message):
-                hand.unreached.discard(client)
-            else:
+            if not self.tries_to_send(message):
                 hand.unreached.add(client)
                 self.presence.lose(client, incarnation)
                 _log.warning("silo %d could not be reached for %g s", client + 1, self.address.patience)
@@ -155,7 +153,7 @@ class SiloServer(SiloManager):
             hand.lose_absent(here)
             if not hand.awaited and self._needs_lost():
                 for client in sorted(here & hand.lost.keys()):
-                    hand.awaited[client] = hand.lost.pop(client)
+                    hand.await_again(client)
                     # It may have answered before it was lost: what it sends now is a second copy.
                     self.session.run.asking([client])
                     self._send_round(client)
