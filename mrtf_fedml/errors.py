@@ -22,6 +22,10 @@ class FolderUnwritable(RunStopped):
     """A file cannot be written: the disk is full, or the folder is closed to us. What was there before still is."""
 
 
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C in the midst of a run: the message says what is kept, where, and how to go on."""
+
+
 def shown(value: object) -> str:
     """A value in a sentence: no longer than a reader can bear, and on one line.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ..errors import RunStopped, UserError
+from ..errors import RunInterrupted, RunStopped, UserError
 from .signals import code_of
 from .start import (
     AgreedError,
@@ -49,7 +49,7 @@ def _end_all(error: BaseException) -> NoReturn:
     rank = started_rank()
     if isinstance(error, KeyboardInterrupt):
         if rank == 0:
-            _say("mrtf: interrupted; what was finished is saved")
+            _say(f"mrtf: {error}" if isinstance(error, RunInterrupted) else "mrtf: interrupted; nothing was finished")
         else:
             time.sleep(GRACE_SECONDS)
         _abort(code_of(error))

@@ -22,7 +22,8 @@ def hear_sigterm() -> None:
 
 def code_of(error: KeyboardInterrupt) -> int:
     """The exit code of a process that ends by this."""
-    return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    # A run that tells what it has kept does so in an interruption of its own, which comes from the first one.
+    return TERMINATED if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated) else INTERRUPTED
 
 
 def end_without_a_word(code: int) -> None:

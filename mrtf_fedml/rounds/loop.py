@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ..algorithms import Algorithm, ServerBench, ServerState
 from ..algorithms.sampling import chosen_among
-from ..errors import FolderUnwritable, RunStopped
+from ..errors import FolderUnwritable, RunInterrupted, RunStopped
 from ..settings import RunSettings
 from .asking import Ask, Choose, asked
 from .callbacks import Callback
@@ -111,16 +112,37 @@ class Run:
                 self._play_one(ask, choose)
         except FolderUnwritable as error:
             raise self._told_how_to_go_on(error) from error
-        except (KeyboardInterrupt, RunStopped):
+        except (KeyboardInterrupt, RunStopped) as interruption:
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
-            self.finish(interrupted=True)
+            self._finish(interrupted=True)
+            if isinstance(interruption, KeyboardInterrupt):
+                raise RunInterrupted(self._where_it_is()) from interruption
             raise
         if self.stopped is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
         try:
-            return self.finish()
+            return self._finish()
         except FolderUnwritable as error:
             raise self._told_how_to_go_on(error) from error
+
+    def _finish(self, interrupted: bool = False) -> dict[str, Any] | None:
+        """The answer; whoever does not wait for it finds the rounds alone."""
+        try:
+            return self.finish(interrupted)
+        except KeyboardInterrupt as again:
+            raise RunInterrupted(
+                f"interrupted while the answer was written; {self.server.state.round} of {self.rounds} rounds are in "
+                f"{self.store.path}. Go on with: mrtf run --resume {shlex.quote(str(self.store.path))}"
+            ) from again
+
+    def _where_it_is(self) -> str:
+        done, folder = self.server.state.round, self.store.path
+        if done == 0:
+            return f"interrupted before the first round was over: nothing was finished ({folder} can go)"
+        return (
+            f"interrupted after {done} of {self.rounds} rounds; predictions, model and report of these are in "
+            f"{folder}. Go on with: mrtf run --resume {shlex.quote(str(folder))}"
+        )
 
     def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Give the answer; None where not even one round was done."""

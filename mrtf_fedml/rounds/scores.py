@@ -15,6 +15,7 @@ from torch import Tensor
 from ..algorithms import RoundReport
 from ..data import Examiner
 from ..errors import UserError
+from ..models.layout import layout_of
 from .round import RoundRecord
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Scores:
         metrics = run.store.read_metrics()
         scored = [line["acc"] for line in metrics if line.get("acc") is not None]
         summary: dict[str, Any] = {
-            "dataset": run.settings.data.dataset,
+            "dataset": run.settings.data.title,
             "algorithm": run.algorithm.name,
             "preset": getattr(run.algorithm.own, "preset", None),
             "base": getattr(run.algorithm.own, "base", None),
@@ -75,9 +76,13 @@ class Scores:
             "interrupted": interrupted,
             "stopped": run.stopped,
             "device": _named(run.bench.inputs.device),
+            "layout": layout_of(run.bench.model),
+            "precision": run.settings.device.precision,
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum((line.get("seconds_local") or 0) + (line.get("seconds_refine") or 0) for line in metrics),
+            "estimated_accuracy": metrics[-1].get("estimated_accuracy") if metrics else None,
+            "estimated_error": metrics[-1].get("estimated_error") if metrics else None,
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,
             "accuracy": None,
             "macro_f1": None,

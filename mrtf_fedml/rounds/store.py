@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _METRICS = "metrics.jsonl"
 _ANSWERED = "state/answered.json"
+_PLACE = "state/place.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
 _MODEL = "model.safetensors"
@@ -51,7 +55,9 @@ class RunStore:
     def create(cls, path: str | Path | None, name: str) -> RunStore:
         """A new folder at `path`, or at `runs/<name>-<time>`; one that holds a run already is refused."""
         if path is None:
-            stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            # The name may be a user's file or function: what a path takes amiss is left out of it.
+            fit = re.sub(r"[^\w.+-]+", "_", name)
+            stem = Path("runs") / f"{fit}-{time.strftime('%Y%m%d-%H%M%S')}"
             path, attempt = stem, 1
             while path.exists():
                 attempt += 1
@@ -80,6 +86,16 @@ class RunStore:
         if not (store.path / "config.yaml").is_file():
             raise UserError(f"{str(path)!r} is not the folder of a run: it has no config.yaml")
         return store
+
+    def note_where_it_began(self) -> None:
+        """Keep the current folder: modules that the configuration names may lie there."""
+        self.write_json(_PLACE, {"folder": os.getcwd()})
+
+    def search_where_it_began(self) -> None:
+        """Let modules be found in that folder too, last of all, whichever folder is the current one."""
+        folder = self.read_json(_PLACE).get("folder")
+        if isinstance(folder, str) and folder not in sys.path and Path(folder).is_dir():
+            sys.path.append(folder)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """The resolved configuration."""

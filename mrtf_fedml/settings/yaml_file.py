@@ -6,8 +6,10 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError, nearest, shown
+from .aliases import ALIASES
 from .bounded_yaml import LARGEST, load_yaml
 from .fedmls import FEDMLS_KEYS
 from .mrtf import without_preset
@@ -64,15 +66,31 @@ def with_changes(config: Config, changes: Iterable[str]) -> Config:
         name, equals, text = change.partition("=")
         if not equals:
             raise UserError(f"--set takes [section.]key=value, not {shown(change)}")
-        section, key = _home_of(name.strip(), changed)
+        section, key = home_of_key(name.strip(), changed)
         try:
             value = load_yaml(text)
         except UserError as error:
             raise UserError(f"--set {name}: the value {shown(text)} {error}; put it in quotes") from None
-        if key == "preset":
-            changed[section] = without_preset(changed.get(section, {}))
-        changed.setdefault(section, {})[key] = value
+        _put(changed, section, key, value)
     return changed
+
+
+def with_values(config: Config, values: Mapping[str, Any], asker: str) -> Config:
+    """The same for keys with values of Python's; `asker` is who is named where there is no such key.
+
+    >>> with_values({"train_args": {"epochs": 1}}, {"lr": 0.1}, "label()")
+    {'train_args': {'epochs': 1, 'learning_rate': 0.1}}
+    """
+    changed = in_their_homes(config)
+    for name, value in values.items():
+        _put(changed, *home_of_key(name, changed, f"{asker}: "), value)
+    return changed
+
+
+def _put(config: Config, section: str, key: str, value: Any) -> None:
+    if key == "preset":
+        config[section] = without_preset(config.get(section, {}))
+    config.setdefault(section, {})[key] = value
 
 
 def warn_of_near_misses(config: Config) -> None:
@@ -85,7 +103,8 @@ def warn_of_near_misses(config: Config) -> None:
                 _log.warning("%s.%s is not a key of ours; did you mean %r?", section, key, close[0])
 
 
-def _home_of(name: str, config: Config) -> tuple[str, str]:
+def home_of_key(name: str, config: Config, asker: str = "--set ") -> tuple[str, str]:
+    """The section and the key that `[section.]key` means; where there is none, a sentence that `asker` begins."""
     section, dot, key = name.rpartition(".")
     name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     ours = section_keys()
@@ -93,14 +112,27 @@ def _home_of(name: str, config: Config) -> tuple[str, str]:
         known = [*ours.get(section, []), *config.get(section, {}), *FEDMLS_KEYS.get(section, ())]
         sections = {*ours, *config, *FEDMLS_KEYS}
         if section not in sections:
-            raise UserError(f"--set {name}: there is no section {shown(section)}; {nearest(section, sorted(sections))}")
+            raise UserError(
+                f"{asker}{name}: there is no section {shown(section)}; {nearest(section, sorted(sections))}"
+            )
+        key = key if key in known else ALIASES.get(key, key)
         if key not in known:
-            raise UserError(f"--set {name}: {section} has no key {shown(key)}; {nearest(key, known)}")
+            raise UserError(f"{asker}{name}: {section} has no key {shown(key)}; {nearest(key, known)}")
         return section, key
     places: tuple[Mapping[str, Iterable[str]], ...] = (config, ours, FEDMLS_KEYS)
-    for place in places:
-        for candidate, keys in place.items():
-            if key in keys:
-                return candidate, key
+    for word in (key, ALIASES.get(key.lower().replace("-", "_"), key)):
+        for place in places:
+            for candidate, keys in place.items():
+                if word in keys:
+                    return candidate, word
     everywhere = {known_key for place in places for keys in place.values() for known_key in keys}
-    raise UserError(f"--set {name}: there is no such key; {nearest(key, sorted(everywhere))}")
+    raise UserError(f"{asker}{name}: there is no such key; {_hint(key, sorted(everywhere))}")
+
+
+def _hint(key: str, known: list[str]) -> str:
+    """The nearest names; all of them are too many to read."""
+    containing = [name for name in known if len(key) > 2 and (key in name or name in key)]
+    close = list(dict.fromkeys([*difflib.get_close_matches(key[:_LONGEST_NAME], known, n=3), *containing]))[:4]
+    if not close:
+        return "docs/settings.md lists every key"
+    return "did you mean " + " or ".join(repr(name) for name in close) + "?"
