@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, shown
 from .kinds import (
     VALIDATED,
     Count,
@@ -176,7 +176,7 @@ class MrTFSettings:
         known = [field.name for field in dataclasses.fields(cls)]
         for key in given:
             if key not in known:
-                raise UserError(f"mrtf_args has no key {key!r}; {nearest(str(key), known)}")
+                raise UserError(f"mrtf_args has no key {shown(key)}; {nearest(str(key), known)}")
         return validated(cls, "mrtf_args", given)
 
     @model_validator(mode="before")

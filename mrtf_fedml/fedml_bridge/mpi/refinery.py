@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
 from ...algorithms.bench import refuse_moves
-from ...errors import UserError
+from ...errors import RunStopped, UserError
 from ...models.lone_sample import running_statistics
 from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, DistillationSteps, distill
 from ..messages import RESERVED, Payload, weights_of
+from .interfaces import VARIABLE, use_interface_to_others
 from .transport import Channel, Parcel
 
 DISTIL = "distil"
@@ -53,7 +54,16 @@ class RankCrew:
             )
         address, port = comm.bcast((self._store.host, self._store.port) if self._store else None, root=0)
         store = self._store or dist.TCPStore(address, port, self.ranks, is_master=False)
-        dist.init_process_group(self.backend, store=store, rank=self.rank, world_size=self.ranks)
+        names = [host for host, _ in hosts]
+        use_interface_to_others(names[self.rank], names)
+        try:
+            dist.init_process_group(self.backend, store=store, rank=self.rank, world_size=self.ranks)
+        except RuntimeError as error:
+            raise RunStopped(
+                f"the ranks on {', '.join(dict.fromkeys(names))} cannot reach each other for refine_on: ranks "
+                f"({str(error).splitlines()[0][:200]}); name the network interface between the hosts by {VARIABLE} "
+                f"(with MPIRUN_ARGS='-x {VARIABLE}=eth0'), or set refine_on: server"
+            ) from error
 
     def part(self, batch: Tensor) -> Tensor:
         """The rank's samples of the batch."""
