@@ -67,7 +67,7 @@ def save(figure: Figure, folder: Path, foot: Sequence[str], name: str = "figure"
     """Write the figure as PDF, PNG and SVG, each with the foot; returns the files."""
     from matplotlib import rc_context
 
-    text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(19 * figure.get_figwidth())))
+    text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(23 * figure.get_figwidth())))
     if text:
         figure.supxlabel(text, fontsize=6.5, color="0.25", x=0.01, ha="left")
     for axes in figure.axes:
