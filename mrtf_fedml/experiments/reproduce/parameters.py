@@ -10,7 +10,7 @@ from ...settings.sections import Config
 from .shelf import EMBEDDED, LEAST_OF_EMBEDDED, Data
 
 #: Below these a budget lowers nothing: fewer would be another scene.
-LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 3, 20, 4, 500, 50
+LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 5, 20, 4, 500, 100
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def configuration(
     data_args = {**data.args, **split.args(classes, data.dataset.classes)}
     if split.method == "user":
         data_args["dset_ratio"] = max(0.1 * budget.share, 0.02) if not data.stands_in else 0.1
-    elif budget.share < 1:
+    elif budget.share < 1 and data.args["dataset"] != EMBEDDED:
         # As many samples for each client as in the paper: K and N shrink alike.
         data_args["client_samples"] = max(samples * fewer.clients // max(asked.clients, 1), 10 * fewer.clients)
         data_args["client_samples"] = min(data_args["client_samples"], samples)

@@ -55,7 +55,7 @@ def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
     asked = Parameters("cifar10", Split("label", 3), clients=1000, rounds=1500, epochs=50)
     assert Budget(1).on(asked) == asked
     fewer = Budget(0.1).on(asked)
-    assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 50)
+    assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 100)
     assert (fewer.epochs, fewer.split) == (50, asked.split)
     assert Budget(1).told() == ""
     for word in ("rounds", "clients", "server samples", "refining steps"):
