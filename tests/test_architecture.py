@@ -15,11 +15,11 @@ PACKAGE = ROOT / "mrtf_fedml"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 #: What each room may import of the others. Leaves of the package come first.
-LEAVES = {"errors", "settings", "randomness", "version"}
+LEAVES = {"errors", "phases", "settings", "randomness", "version"}
 ROOMS = {
     "settings": {"errors"},
     "process": {"errors"},
-    "refinery": {"settings"},
+    "refinery": {"phases", "settings"},
     "models": LEAVES,
     "data": LEAVES,
     "algorithms": LEAVES | {"refinery", "models"},
@@ -28,10 +28,12 @@ ROOMS = {
     "report": LEAVES | {"data", "rounds"},
     "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
     "experiments": LEAVES | {"refinery", "models", "data", "algorithms", "rounds", "report"},
-    "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "fedml_bridge"},
+    "calls": LEAVES | {"models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
+    "speed": LEAVES | {"refinery", "models", "algorithms", "data", "rounds", "fedml_bridge"},
+    "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "speed", "fedml_bridge"},
 }
 #: What stands at the top of the package, beside the rooms.
-HALL = {"__init__.py", "cli.py", "errors.py", "randomness.py", "version.py"}
+HALL = {"__init__.py", "cli.py", "errors.py", "phases.py", "randomness.py", "version.py"}
 
 
 def imports(file: Path) -> set[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..models.lone_sample import running_statistics
+from ..models.precision import computing
+from ..phases import DISTILLING, TEACHERS, phase
 from ..refinery.distill import DistillationSettings, distill
+from ..settings.precision import Precision
 from .exchange import ClientUpdate, Weights
 
 
@@ -24,6 +29,7 @@ class ServerBench:
         classes: C.
         positions: T, where the model answers at each of T positions of a sample; every position is then a row, and
             M counts rows.
+        precision: in what teachers are read and students distilled.
     """
 
     model: nn.Module
@@ -31,6 +37,7 @@ class ServerBench:
     tap: FeatureTap
     classes: int
     positions: int | None = None
+    precision: Precision = field(default_factory=Precision)
 
     def logits(self, weights: Weights) -> Tensor:
         """The logits [M, C] that these weights give."""
@@ -39,9 +46,10 @@ class ServerBench:
 
     def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
-        if features:
-            return predict_logits_and_features(model, self.inputs, self.tap)
-        return predict_logits(model, self.inputs), None
+        with phase(TEACHERS), computing(self.precision.teachers, self.inputs.device):
+            if features:
+                return predict_logits_and_features(model, self.inputs, self.tap)
+            return predict_logits(model, self.inputs), None
 
     def features(self, weights: Weights, samples: Tensor) -> Tensor:
         """h(x) of the samples of these indices by these weights, [N, D]; T rows per sample where it has positions."""
@@ -61,4 +69,19 @@ class ServerBench:
         generator: torch.Generator,
     ) -> float:
         """Let the student follow the targets; the mean loss over the steps."""
-        return distill(student, inputs, targets, settings, generator)
+        refuse_moves(inputs, settings)
+        with (
+            phase(DISTILLING),
+            computing(self.precision.distilling, self.inputs.device),
+            running_statistics(student, samples=len(inputs)),
+        ):
+            return distill(student, inputs, targets, settings, generator)
+
+
+def refuse_moves(inputs: Tensor, settings: DistillationSettings) -> None:
+    """Refuse `consistency` where there are no images to move."""
+    if settings.consistency > 0 and (inputs.dim() != 4 or not inputs.is_floating_point()):
+        raise UserError(
+            f"mrtf_args.consistency is {settings.consistency:g}, which moves images, but a sample of the server's set "
+            f"has the shape {tuple(inputs.shape[1:])}; leave it out"
+        )

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from ..algorithms import Algorithm, ClientTask, ClientUpdate
 from ..algorithms.exchange import as_tensors
 from ..errors import UserError
+from ..models.precision import computing
 from ..models.weights import apart, clone, refuse_misfit, snapshot
 from ..privacy.mechanism import noise_generator, protected
+from ..settings.precision import precision_of
 from .arguments import AsFedAvg, settings_of
 from .messages import Payload, extra_of, update_payload, weights_of
 
@@ -64,7 +66,10 @@ class AlgorithmTrainer(ClientTrainer):
             samples=self.local_sample_number,
             extra=extra_of(self._received or {}),
         )
-        update, self._sealed = self.algorithm.train_client(self.model, task), False
+        # Around the whole rule, so that every algorithm's clients heed it.
+        precision = precision_of(self.algorithm.settings.device.precision).local
+        with computing(precision, torch.device(device)):
+            update, self._sealed = self.algorithm.train_client(self.model, task), False
         refuse_misfit(f"what {self.algorithm.name}'s train_client returns", update.weights, self._start)
         # A rule may return the model's own tensors, which the next client of this process overwrites.
         lent = list(self.model.state_dict().values())

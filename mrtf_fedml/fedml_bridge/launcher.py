@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from ..data import SiloDataset, TransductiveDataset
+from ..models.precision import has_bf16
 from ..models.text_shape import vocabulary_of
 from ..process.start import Place, agreement, place_in, world
 from ..process.threads import divided_threads, set_threads
 from ..settings import RunSettings
+from ..settings.precision import settled
 from ..settings.sections import Config
 from .arguments import arguments_from
 from .compatibility import check_version
@@ -29,6 +32,8 @@ def launch(
     resume: str | None = None,
     verbose: bool = False,
     rank: int = 0,
+    model: nn.Module | None = None,
+    progress: bool | None = None,
 ) -> Path | None:
     """Run to the end and return the run's folder; None for a silo, which has none.
 
@@ -39,14 +44,18 @@ def launch(
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
         rank: this party's place in a run across silos; 0 is the server.
+        model: what is trained, in place of the one that `settings.model` names; it holds the answer afterwards.
+        progress: a live bar, or nothing; None shows a bar on a terminal and a line per round elsewhere.
     """
     check_version()
     comm = world()
     place = Place() if comm is None else place_in(comm)
     threads = set_threads(settings.device.threads, None if comm is None else divided_threads(comm, place.local_ranks))
-    settings = dataclasses.replace(settings, device=dataclasses.replace(settings.device, threads=threads))
+    precision = settled(settings.device.precision, _everybody_has_bf16(settings, comm))
+    device_settings = dataclasses.replace(settings.device, threads=threads, precision=precision)
+    settings = dataclasses.replace(settings, device=device_settings)
     args = arguments_from(config, settings, rank)
-    args.mrtf_resume = resume
+    args.mrtf_resume, args.mrtf_progress, args.mrtf_launched = resume, progress, True
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"
@@ -55,12 +64,20 @@ def launch(
         args = initialise(args, verbose)
     with agreement():
         device = device_of_run(args, place)
-        model = None if settings.common.training_type == "cross_device" else _model(settings, dataset)
+        if model is None and settings.common.training_type != "cross_device":
+            model = model_of(settings, dataset)
     our_runner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
 
 
-def _model(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
+def _everybody_has_bf16(settings: RunSettings, comm: Any) -> bool:
+    """Of the ranks of a simulation each is asked; parties across silos and devices do not know each other's."""
+    if settings.common.training_type != "simulation":
+        return False
+    return has_bf16() if comm is None else all(comm.allgather(has_bf16()))
+
+
+def model_of(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
     """The model of the run; one that devices train is made with its .mnn file, by their server."""
     return build_model(
         settings.model,

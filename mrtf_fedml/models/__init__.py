@@ -9,6 +9,7 @@ from . import weights
 from .catalogue import MODELS, Builder, create_model
 from .feature_tap import FeatureTap
 from .inference import predict_logits, predict_logits_and_features
+from .layout import as_laid_out, in_layout, lay_out, layout_of
 from .nets.charlstm import CharLSTM
 from .nets.convnet import ConvNet
 from .nets.fecnn import FeCNN
@@ -30,7 +31,11 @@ __all__ = [
     "MLPNet",
     "ResNet",
     "StateDict",
+    "as_laid_out",
     "create_model",
+    "in_layout",
+    "lay_out",
+    "layout_of",
     "predict_logits",
     "predict_logits_and_features",
     "weights",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .evaluation import device_of, evaluating
 from .feature_tap import FeatureTap
+from .layout import as_laid_out, layout_of
 from .positions import rows_of_logits
 
 
@@ -50,14 +51,17 @@ def _predict(
         raise UserError("there are no inputs to predict: the server's set is empty")
     if batch_size < 1:
         raise UserError(f"the batch size of predictions is {batch_size}; it must be at least 1")
-    device = device_of(model)
+    device, layout = device_of(model), layout_of(model)
     outputs: list[Tensor] = []
     with evaluating(model):
         for start in range(0, len(inputs), batch_size):
             batch = inputs[start : start + batch_size]
             with torch.inference_mode():
                 # A copy, since the model's first layer may work in place.
-                parts = forward(batch.to(device, copy=True))
+                parts = forward(as_laid_out(batch.to(device, copy=True), layout))
+                if torch.is_autocast_enabled(device.type):
+                    # What is compared and averaged later is, in doubles: only the model's own work is in bfloat16.
+                    parts = tuple(part.float() for part in parts)
             rows = parts[0].shape[0] // len(batch)
             if not outputs:
                 with torch.inference_mode(False):

@@ -18,13 +18,15 @@ StateDict = Mapping[str, Tensor]
 
 
 def clone(weights: StateDict) -> OrderedDict[str, Tensor]:
-    """A copy that shares no memory with `weights`, nor between tied entries."""
-    return OrderedDict((key, tensor.detach().clone()) for key, tensor in weights.items())
+    """A copy, in the standard layout, that shares no memory with `weights`, nor between tied entries."""
+    return OrderedDict(
+        (key, tensor.detach().clone(memory_format=torch.contiguous_format)) for key, tensor in weights.items()
+    )
 
 
 def snapshot(model: nn.Module) -> OrderedDict[str, Tensor]:
-    """The model's weights and buffers as they are now, detached, on the CPU."""
-    return OrderedDict((key, tensor.detach().to("cpu", copy=True)) for key, tensor in model.state_dict().items())
+    """The model's weights and buffers as they are now, detached, on the CPU, in the standard layout."""
+    return OrderedDict((key, _copied(tensor)) for key, tensor in model.state_dict().items())
 
 
 def apart(weights: StateDict, lent: Iterable[Tensor]) -> StateDict:
@@ -41,7 +43,7 @@ def apart(weights: StateDict, lent: Iterable[Tensor]) -> StateDict:
     shared = [key for key, tensor in weights.items() if tensor.untyped_storage().data_ptr() in taken]
     if not shared:
         return weights
-    return {key: tensor.detach().to("cpu", copy=key in shared) for key, tensor in weights.items()}
+    return {key: _copied(tensor) if key in shared else tensor.detach().cpu() for key, tensor in weights.items()}
 
 
 def average(models: Sequence[StateDict], shares: Sequence[float]) -> OrderedDict[str, Tensor]:
@@ -112,6 +114,10 @@ def refuse_misfit(what: str, weights: StateDict, wanted: StateDict) -> None:
         faults.append("has the shapes " + _some(misshapen))
     if faults:
         raise UserError(f"{what}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere")
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _combined(tensors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..phases import TARGETS, phase
 from ..settings import MrTFSettings
 from .distill import distill
 from .targets import distillation_targets, sharpened_targets, smoothed_targets
@@ -96,15 +97,19 @@ def refine(
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
-    composed = distillation_targets(
-        local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares
-    )
-    targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
+    with phase(TARGETS):
+        composed = distillation_targets(
+            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares
+        )
+        targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     followed = sharpened_targets(targets, local_loss, settings.target_sharpness)
     loss = distil(model, inputs, followed, settings, generator)
-    # Copies on the CPU: the model is swapped again in the next round, and messages are made there.
-    refined = OrderedDict((key, value.detach().to("cpu", copy=True)) for key, value in model.state_dict().items())
+    # Copies on the CPU, in the standard layout: the model is swapped again in the next round, and these make messages.
+    standard = torch.contiguous_format
+    refined = OrderedDict(
+        (key, value.detach().to("cpu", copy=True, memory_format=standard)) for key, value in model.state_dict().items()
+    )
     return RefinedRound(
         weights=refined,
         targets=targets,

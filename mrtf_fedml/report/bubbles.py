@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,10 @@ def draw_bubbles(statistics: Statistics, title: str, path: Path) -> None:
     bar.set_label("samples", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     try:
-        figure.savefig(path)
+        with warnings.catch_warnings():
+            # A font without a name's letters draws boxes; that is no news for a terminal.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            figure.savefig(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(f"the picture {str(path)!r} cannot be written ({reason}); name another with --plot") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..models import MODELS, create_model, predict_logits
+from ..models import MODELS, create_model, lay_out, predict_logits
 from ..models.positions import ids_of_rows
 from ..models.weights import load
 from ..settings import ModelSettings
@@ -24,6 +24,8 @@ def predicted_table(
     settings, shape, classes = ModelSettings(**facts["model"]), facts["input_shape"], len(facts["class_names"])
     # The initial weights are overwritten, so any seed will do.
     model = (create_model if settings.model in MODELS else make)(settings, shape, classes, 0)
+    # As the run's own server had it, so that the same samples get the same bytes.
+    lay_out(model)
     load(model, weights)
     logits = predict_logits(model, inputs)
     positions = len(logits) // len(inputs)

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from ..algorithms import Algorithm, ServerBench, ServerState
 from ..errors import UserError
-from ..models import FeatureTap
+from ..models import FeatureTap, in_layout
 from ..models.fitness import check_fit
 from ..models.positions import positions_of
 from ..models.weights import snapshot
 from ..settings import RunSettings
+from ..settings.precision import precision_of
 
 
 class Server:
@@ -48,7 +49,8 @@ class Server:
         if len(inputs) == 0:
             raise UserError("the server's set is empty; MrTF has nothing to label")
         self.model.to(device or "cpu")
-        inputs = inputs.to(device or "cpu")
+        inputs = in_layout(self.model, inputs.to(device or "cpu"))
         logits = check_fit(self.model, inputs[:2], classes, f"the model ({type(self.model).__name__})")
         tap = FeatureTap(self.model, self.settings.model.feature_layer, inputs[:2])
-        self._bench = ServerBench(self.model, inputs, tap, logits.shape[1], positions_of(logits))
+        precision = precision_of(self.settings.device.precision)
+        self._bench = ServerBench(self.model, inputs, tap, logits.shape[1], positions_of(logits), precision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 
 from .kinds import VALIDATED, Count, Steps
+from .precision import Part, Word
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -19,3 +20,8 @@ class DeviceSettings:
     #: PyTorch threads per process. By default one process takes all cores, and ranks divide those of their host. Give
     #: it where bytes are compared: other numbers of threads agree within rounding only.
     threads: Count | None = None
+    #: What models compute in. `bf16` multiplies and convolves in bfloat16 and keeps weights, losses and optimisers in
+    #: float32; it is faster only where the hardware has it (docs/speed.md). `auto` takes it where every rank's has;
+    #: across silos and devices, where nobody knows the others', it is float32. A mapping names parts: `{teachers:
+    #: bf16}`, of `teachers`, `distilling` and `local`.
+    precision: Word | dict[Part, Word] = "float32"

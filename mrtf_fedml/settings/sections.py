@@ -112,12 +112,16 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
     return tidy
 
 
+#: Elsewhere a key without a value is one that is not given; of these `null` is a value.
+_NULL_MEANS_OFF = {"clip_grad_norm"}
+
+
 def part_of(config: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     """The keys of a part of every run that a tidy configuration gives."""
     section, part = PARTS[name]
     homes = {field.name: home_of(field.name, section) for field in dataclasses.fields(part)}
-    given = {key: config.get(home, {}).get(key) for key, home in homes.items()}
-    return {key: value for key, value in given.items() if value is not None}
+    given = {key: config[home][key] for key, home in homes.items() if key in config.get(home, {})}
+    return {key: value for key, value in given.items() if value is not None or key in _NULL_MEANS_OFF}
 
 
 def home_of(key: str, section: str) -> str:

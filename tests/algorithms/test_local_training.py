@@ -10,7 +10,7 @@ from mrtf_fedml.algorithms.local_training import train_locally
 from mrtf_fedml.data import TensorShard
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models.weights import clone, snapshot
-from mrtf_fedml.settings import TrainSettings
+from mrtf_fedml.settings import RunSettings, TrainSettings
 
 
 def linear() -> nn.Linear:
@@ -158,3 +158,25 @@ def test_labels_that_do_not_go_with_the_logits_are_named() -> None:
             client=0,
             round_index=0,
         )
+
+
+def test_clipping_gives_the_bytes_of_pytorchs_own_and_null_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(3, 40), nn.ReLU(), nn.Linear(40, 2))
+    start = snapshot(model)
+
+    def trained(bound: float | None) -> torch.Tensor:
+        settings = TrainSettings(epochs=2, clip_grad_norm=bound)
+        weights, _ = train_locally(model, start, shard(), settings, seed=0, client=0, round_index=0)
+        return torch.cat([value.flatten() for value in weights.values()])
+
+    for bound in (0.05, 100.0):
+        ours = trained(bound)
+        with monkeypatch.context() as patch:
+            patch.setattr("mrtf_fedml.algorithms.local_training._clip", nn.utils.clip_grad_norm_)
+            assert torch.equal(trained(bound), ours)
+    # A bound that nothing reaches, or none at all: the same steps.
+    assert torch.equal(trained(None), trained(100.0))
+    assert not torch.equal(trained(None), trained(0.05))
+    read = {"train_args": {"clip_grad_norm": None}}
+    assert RunSettings.from_config(read).train.clip_grad_norm is None
+    assert RunSettings.from_config({"train_args": {"epochs": None}}).train.epochs == 1

@@ -15,7 +15,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
+from ...algorithms.bench import refuse_moves
 from ...errors import UserError
+from ...models.lone_sample import running_statistics
+from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, DistillationSteps, distill
@@ -87,7 +90,7 @@ class SharedBench(ServerBench):
         args: Any,
         predicted: Mapping[int, tuple[Payload, Tensor]],
     ) -> None:
-        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes, bench.positions)
+        super().__init__(bench.model, bench.inputs, bench.tap, bench.classes, bench.positions, bench.precision)
         # Past the dataclass's own fields, which are frozen.
         vars(self).update(channel=channel, crew=crew, args=args, predicted=predicted)
 
@@ -119,11 +122,13 @@ class SharedBench(ServerBench):
         generator: torch.Generator,
     ) -> float:
         """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
+        refuse_moves(inputs, settings)
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
         steps = DistillationSteps.of(settings)
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
-        return distill(student, inputs, targets, steps, generator, self.crew)
+        with computing(self.precision.distilling, inputs.device), running_statistics(student, samples=len(inputs)):
+            return distill(student, inputs, targets, steps, generator, self.crew)
 
 
 class RefiningTrainer:
@@ -145,8 +150,14 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        with forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank):
-            distill(self.bench.model, self.bench.inputs, targets, order.facts["steps"], generator, self.crew)
+        model, inputs, steps = self.bench.model, self.bench.inputs, order.facts["steps"]
+        precision = self.bench.precision.distilling
+        with (
+            computing(precision, inputs.device),
+            forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank),
+            running_statistics(model, samples=len(inputs)),
+        ):
+            distill(model, inputs, targets, steps, generator, self.crew)
 
 
 def without_logits(tensors: Payload) -> tuple[dict[str, Tensor], Tensor | None]:

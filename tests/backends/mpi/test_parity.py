@@ -27,9 +27,11 @@ SCENES: dict[str, dict[str, Any]] = {
     "fedopt": {"federated_optimizer": "FedOpt", "server_optimizer": "yogi"},
     "feddf": {"federated_optimizer": "FedDF"},
     "private": {"clip": 1.0, "sigma": 0.01},
+    "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
+    "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
 }
 #: The algorithms that no other test takes to several ranks, and noise on the updates.
-OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "private")
+OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "private", "fedaux", "shot")
 
 
 def answer(run_dir: Path) -> tuple[bytes, bytes, bytes]:

@@ -1,0 +1,113 @@
+"""The benchmarks by name; a file of their figures, a table, and what got slower since another file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import UserError, nearest
+from ..version import __version__
+from .growth import classes, clients, server_set
+from .local import local
+from .measure import Row
+from .peers import peers
+from .ranks import ranks
+from .refining import refining
+from .whole_round import whole_round
+
+#: Each is told whether to be quick: a smoke test, whose figures mean nothing.
+BENCHMARKS: dict[str, Callable[[bool], list[Row]]] = {
+    "refine": refining,
+    "local": local,
+    "round": whole_round,
+    "clients": clients,
+    "server_set": server_set,
+    "classes": classes,
+    "ranks": ranks,
+    "peers": peers,
+}
+#: A figure that got worse by less than this is noise.
+_NOISE = 0.05
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The benchmarks of these names, or all."""
+    for name in names:
+        if name not in BENCHMARKS:
+            raise UserError(f"there is no benchmark {name!r}; {nearest(name, list(BENCHMARKS))}")
+    return list(names) or list(BENCHMARKS)
+
+
+def measured(names: Sequence[str], quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run them one after another, with one thread; the figures and what they were taken on."""
+    torch.set_num_threads(1)
+    figures: dict[str, Any] = {
+        "version": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "quick": quick,
+        "benchmarks": {},
+    }
+    for name in names:
+        rows = BENCHMARKS[name](quick)
+        figures["benchmarks"][name] = [row.plain() for row in rows]
+        tell(table(name, rows))
+    return figures
+
+
+def table(name: str, rows: Sequence[Row]) -> str:
+    """The rows for a person."""
+    lines = [name]
+    for row in rows:
+        spread = f"{row.ratio:8.3f}  ({row.low:.3f} to {row.high:.3f})"
+        lines.append(f"  {row.name:<44} {spread:<30} {row.means}")
+        if "not_measured" in row.detail:
+            lines[-1] = f"  {row.name:<44} not measured: {row.detail['not_measured']}"
+    return "\n".join(lines)
+
+
+def read_figures(file: Path) -> dict[str, Any]:
+    """What an earlier call wrote."""
+    try:
+        figures = json.loads(file.read_text())
+        assert isinstance(figures["benchmarks"], dict)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise UserError(f"{file} is no file of figures ({error}); `mrtf bench --out FILE` writes one") from None
+    return dict(figures)
+
+
+def slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The figures that are worse than before by more than 5 % and by more than both spreads explain.
+
+    >>> def figures(ratio):
+    ...     row = {"name": "x", "ratio": ratio, "low": ratio, "high": ratio, "means": "a / b", "better": "less"}
+    ...     return {"benchmarks": {"local": [row]}}
+    >>> slower(figures(1.0), figures(1.5))
+    ['local: x: 1.000 before, 1.500 now (a / b)']
+    >>> slower(figures(1.5), figures(1.0))
+    []
+    """
+    worse = []
+    for name, rows in now["benchmarks"].items():
+        known = {row["name"]: row for row in before["benchmarks"].get(name, [])}
+        for row in rows:
+            old = known.get(row["name"])
+            if old is None or row["better"] is None or "not_measured" in row.get("detail", {}):
+                continue
+            less = row["better"] == "less"
+            change = row["ratio"] / old["ratio"] if less else old["ratio"] / row["ratio"]
+            apart = row["low"] > old["high"] if less else row["high"] < old["low"]
+            if change > 1 + _NOISE and apart:
+                worse.append(
+                    f"{name}: {row['name']}: {old['ratio']:.3f} before, {row['ratio']:.3f} now ({row['means']})"
+                )
+    return worse
