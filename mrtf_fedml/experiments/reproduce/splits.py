@@ -110,8 +110,9 @@ def _play_table(request: Request) -> Outcome:
     table = axes.table(cellText=cells, colLabels=head, cellLoc="center", bbox=Bbox.unit())
     table.auto_set_font_size(False)
     table.set_fontsize(7.5)
-    own = [DATASETS[name].title for name in request.wanted(tuple(DATASETS)) if not request.data(name).stands_in]
-    return Outcome(figure, numbers, _judged(numbers, own), time.perf_counter() - began, _TABLE_NOTES)
+    names = request.wanted(tuple(DATASETS))
+    papers = [DATASETS[name].title for name in names if not request.data(name).stands_in]
+    return Outcome(figure, numbers, _judged(numbers, papers), time.perf_counter() - began, _TABLE_NOTES)
 
 
 _TABLE_NOTES = [

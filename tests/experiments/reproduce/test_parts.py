@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import planned
 from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
@@ -78,6 +79,20 @@ def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "cifar100.npz", **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
     data = Shelf(tmp_path).data("cifar100")
     assert (data.sizes, data.stands_in, data.args["dataset"]) == ((9, 9, 3), "", "npz")
+
+
+def test_clients_and_server_of_two_files_keep_their_own(tmp_path: Path) -> None:
+    for value, name in ((0, "svhn"), (255, "mnistm")):
+        x = np.full((600, 8, 8), value, np.uint8)
+        np.savez(
+            tmp_path / f"own_{name}.npz", x_train=x, y_train=np.arange(600) % 10, x_test=x, y_test=np.arange(600) % 10
+        )
+    given = [f"{name}={tmp_path / f'own_{name}.npz'}" for name in ("svhn", "mnistm")]
+    shelf, asked = Shelf(tmp_path, given), _CROSS_DOMAIN.panels[0].parameters
+    config = configuration(asked, Budget(0.05), shelf.data("svhn"), shelf.data("mnistm"))
+    dataset = load(RunSettings.from_config(config))
+    assert (len(dataset.server_inputs), dataset.client_num) == (500, 20)
+    assert float(dataset.server_inputs.min()) > float(dataset[2].inputs.max())
 
 
 def test_what_stands_in_says_so_and_fits_the_network() -> None:
