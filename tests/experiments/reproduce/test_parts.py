@@ -10,11 +10,13 @@ import pytest
 from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import planned
+from mrtf_fedml.experiments.progress import ComparisonProgress
 from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
 from mrtf_fedml.experiments.reproduce.datasets import DATASETS, is_there
 from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN
 from mrtf_fedml.experiments.reproduce.paper_numbers import PAPER_NUMBERS
 from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split, configuration
+from mrtf_fedml.experiments.reproduce.pieces import Arrays, Pieces
 from mrtf_fedml.experiments.reproduce.scene import Number, rows_of_numbers
 from mrtf_fedml.experiments.reproduce.shelf import Shelf
 from mrtf_fedml.settings import PRESETS, RunSettings
@@ -116,3 +118,22 @@ def test_every_panel_is_a_configuration_that_a_run_accepts() -> None:
     labels = _COMPARE.labels(("paper", "tuned"))
     assert labels[-2:] == ["MrTF:paper", "MrTF:tuned"]
     assert len(planned(config, labels, 2)) == 16
+
+
+def test_a_piece_is_made_once_and_again_where_it_was_cut_off(tmp_path: Path) -> None:
+    made = []
+
+    def make() -> Arrays:
+        made.append(len(made))
+        return {"answer": np.arange(3)}
+
+    shelf = Shelf(Path("nowhere"), [""])
+    pieces = Pieces(tmp_path, "obser", ComparisonProgress(), 4)
+    for name in ("mnist", "mnist", "svhn"):
+        assert pieces.get(shelf.data(name), {"seed": 0}, make)["answer"].tolist() == [0, 1, 2]
+    assert len(made) == 2, "what stands in for two datasets is two pieces"
+    assert pieces.seconds > 0
+    for file in (tmp_path / "pieces").iterdir():
+        file.write_bytes(file.read_bytes()[:40])
+    pieces.get(shelf.data("svhn"), {"seed": 0}, make)
+    assert len(made) == 3
