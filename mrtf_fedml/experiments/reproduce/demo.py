@@ -138,5 +138,5 @@ LOGI = Scene(
         f"theta_0: {PRETRAINING} steps on all samples, rate {PRE_RATE:g}; then {LOCAL_STEPS} steps of each client, "
         f"rate {RATE:g}, batches of 64 (the paper says none of these)",
     ),
-    _play, _cost, seeds=3,
+    _play, _cost, seeds=3, lowers=f"server samples (at least {LEAST_SERVER})",
 )  # fmt: skip

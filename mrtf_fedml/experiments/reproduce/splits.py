@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,11 +158,11 @@ def _nothing(budget: Budget) -> list[Any]:
 DATA = Scene(
     "data", "Fig. data (Sect. 3.2)", "How five clients share MNIST and SVHN, by label and by Dirichlet",
     "the splits cover imbalance, skewed amounts and missing classes", ("mnist", "svhn"),
-    ("K=5; C̄=5 by label, α=1.0 by Dirichlet",), _play_data, _nothing, refines=False,
+    ("K=5; C̄=5 by label, α=1.0 by Dirichlet",), _play_data, _nothing, refines=False, lowers="",
 )  # fmt: skip
 TABLE_DATA = Scene(
     "table-data", "Table data (Sect. 5)", "The statistics of the datasets",
     "N, M, C, K, samples and observed classes (at least 5 samples) of a client", tuple(DATASETS),
     ("K=100, or the users; C̄=3 by label (30 of CIFAR100's 100), α=0.1 by Dirichlet; 10% of LEAF's users",),
-    _play_table, partial(_nothing), refines=False,
+    _play_table, _nothing, refines=False, lowers="",
 )  # fmt: skip
