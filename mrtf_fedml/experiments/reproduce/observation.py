@@ -169,4 +169,6 @@ OBSER = Scene(
         f"{RATE:g}, batches of 64 (the paper does not say r_0 and the rate)",
     ),
     _play, _cost, refines=False,
+    lowers=f"clients (at least {LEAST_CLIENTS}), steps (at least {LEAST_STEPS}) and server samples (at least "
+    f"{LEAST_SERVER}), from {len(FEW_PRETRAININGS)} starts in place of {len(PRETRAINING)}",
 )  # fmt: skip
