@@ -12,6 +12,7 @@ from typing import Any
 
 from .errors import RunStopped, UserError
 from .process.start import started_rank
+from .process.waiting import wait_passively
 from .version import __version__
 
 INTERRUPTED = 130
@@ -24,6 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    wait_passively()
     _set_up_log(getattr(options, "verbose", False))
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -137,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
+    run.add_argument("--profile", action="store_true", help="say where the CPU seconds go: in the report, and a trace")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")

@@ -32,6 +32,7 @@ def launch(
     resume: str | None = None,
     verbose: bool = False,
     rank: int = 0,
+    profile: bool = False,
 ) -> Path | None:
     """Run to the end and return the run's folder; None for a silo, which has none.
 
@@ -42,6 +43,7 @@ def launch(
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
         rank: this party's place in a run across silos; 0 is the server.
+        profile: say where the CPU seconds go.
     """
     check_version()
     comm = world()
@@ -51,7 +53,7 @@ def launch(
     device_settings = dataclasses.replace(settings.device, threads=threads, precision=precision)
     settings = dataclasses.replace(settings, device=device_settings)
     args = arguments_from(config, settings, rank)
-    args.mrtf_resume = resume
+    args.mrtf_resume, args.mrtf_profile = resume, profile
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"

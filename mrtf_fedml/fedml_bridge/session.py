@@ -19,6 +19,7 @@ from ..rounds.callbacks import Callback, named_callbacks
 from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
 from ..rounds.round import Handout, Reply
@@ -72,6 +73,7 @@ class Session:
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
         return [
+            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
