@@ -140,6 +140,7 @@ class MrTF(Algorithm):
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
                 known_logits=bench.known_logits(updates),
+                initial_logits=bench.remembered(state.weights),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:
