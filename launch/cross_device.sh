@@ -68,9 +68,11 @@ stop_all() {
   kill -INT ${pids[@]+"${pids[@]}"} 2>/dev/null || true
   wait ${pids[@]+"${pids[@]}"} || true
   stop_helpers
-  exit 130
+  exit "$1"
 }
-trap stop_all INT TERM
+# 128 and the signal's number, as the shell has it.
+trap 'stop_all 130' INT
+trap 'stop_all 143' TERM
 trap stop_helpers EXIT
 
 listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }

@@ -65,9 +65,11 @@ stop_all() {
   trap - INT TERM
   kill -INT ${pids[@]+"${pids[@]}"} 2>/dev/null || true
   wait || true
-  exit 130
+  exit "$1"
 }
-trap stop_all INT TERM
+# 128 and the signal's number, as the shell has it.
+trap 'stop_all 130' INT
+trap 'stop_all 143' TERM
 
 # Jobs of a script that is no terminal ignore Ctrl-C; with job control each is a group of its own and hears ours.
 set -m

@@ -7,9 +7,15 @@ only by those who use it. `<name>Trainer` and `<name>Aggregator` of every regist
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 from .version import __version__
+
+# FedML's imports warn of their own dependencies, which its users can do nothing about. Whoever imports us first is
+# spared these two; every other warning is heard.
+for _message in ("pkg_resources is deprecated", "urllib3 .* doesn't match a supported version"):
+    warnings.filterwarnings("ignore", message=_message)
 
 _HOMES = {
     "register": "fedml_bridge.registry",
@@ -31,11 +37,17 @@ _HOMES = {
     "MrTFSettings": "settings",
     "RunSettings": "settings",
     "UserError": "errors",
+    "Result": "calls.result",
+    "label": "calls.label",
+    "run": "calls.run",
 }
 
 _HALVES = tuple(
     f"{algorithm}{side}"
-    for algorithm in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF")
+    for algorithm in (
+        *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF"),
+        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME"),
+    )
     for side in ("Trainer", "Aggregator")
 )
 
@@ -43,12 +55,15 @@ __all__ = ["__version__", *_HOMES, *_HALVES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    if name.endswith(("Trainer", "Aggregator")) and not name.startswith("_"):
-        from .fedml_bridge.pair import half_named
+    with warnings.catch_warnings():
+        # FedML's imports warn of their own dependencies at length.
+        warnings.simplefilter("ignore")
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        if name.endswith(("Trainer", "Aggregator")) and not name.startswith("_"):
+            from .fedml_bridge.pair import half_named
 
-        return half_named(name)
+            return half_named(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Any
 
-from .errors import RunStopped, UserError
+from .commands.compare_words import add_compare
+from .commands.reproduce_words import add_reproduce
+from .errors import RunInterrupted, RunStopped, UserError
+from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
 from .process.waiting import wait_passively
 from .version import __version__
 
-INTERRUPTED = 130
+#: What a full, closed or broken disk says.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 well, 1 failed, 2 a wrong setting or file, 130 interrupted."""
+    """Run the command; returns its exit code.
+
+    0 well, 1 failed, 2 a wrong setting or file, 130 after Ctrl-C, 143 after SIGTERM.
+    """
     parser = _parser()
     options = parser.parse_args(words)
     if options.command is None:
@@ -27,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     wait_passively()
     _set_up_log(getattr(options, "verbose", False))
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    hear_sigterm()
     try:
         return _COMMANDS[options.command](options)
     except UserError as error:
@@ -36,9 +41,24 @@ def main(words: Sequence[str] | None = None) -> int:
     except RunStopped as error:
         print(f"mrtf: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        _say("mrtf: interrupted; what was finished is saved")
-        return INTERRUPTED
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        code = code_of(interrupt)
+        end_without_a_word(code)
+        told = _WHEN_INTERRUPTED.get(options.command, "interrupted")
+        _say(f"mrtf: {interrupt if isinstance(interrupt, RunInterrupted) else told}")
+        return code
+
+
+#: What is left where no run can tell it.
+_WHEN_INTERRUPTED = {
+    "run": "interrupted; nothing was finished",
+    "compare": "interrupted; finished runs and rounds are kept: the same command goes on with them",
+}
 
 
 def _say(text: str) -> None:
@@ -48,6 +68,9 @@ def _say(text: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if "fedml" not in sys.modules:
+        # At once: the imports are the longest silence of a run.
+        _say("loading FedML ...")
     from .commands.run import run
 
     return run(options)
@@ -66,6 +89,12 @@ def _compare(options: argparse.Namespace) -> int:
     return compare(options)
 
 
+def _reproduce(options: argparse.Namespace) -> int:
+    from .commands.reproduce import reproduce
+
+    return reproduce(options)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .commands.doctor import doctor
 
@@ -75,10 +104,10 @@ def _doctor(options: argparse.Namespace) -> int:
 def _example(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .commands.example import list_examples, write_example
+    from .commands.example import described, write_example
 
     if options.name is None:
-        print("\n".join(list_examples()))
+        print(described())
         return 0
     print(write_example(options.name, Path(options.output) if options.output else None, options.force))
     return 0
@@ -105,9 +134,16 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from .commands.runs import list_runs
+    from .commands.runs import compared_runs, list_runs
 
-    print(list_runs(options.folder))
+    print(compared_runs(*options.compare) if options.compare else list_runs(options.folder))
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from .commands.completion import completion
+
+    print(completion(_parser(), options.shell))
     return 0
 
 
@@ -116,10 +152,12 @@ _COMMANDS = {
     "predict": _predict,
     "data": _data,
     "compare": _compare,
+    "reproduce": _reproduce,
     "doctor": _doctor,
     "example": _example,
     "report": _report,
     "runs": _runs,
+    "completion": _completion,
     "bench": _bench,
 }
 
@@ -152,7 +190,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_changes(data)
     data.add_argument("--plot", metavar="FILE.png", help="draw clients by classes, darker and larger for more samples")
 
-    _add_compare(commands)
+    _add_changes(add_compare(commands))
+    _add_changes(add_reproduce(commands))
 
     commands.add_parser("doctor", help="say what is installed, what is missing and what to do about it")
 
@@ -167,6 +206,12 @@ def _parser() -> argparse.ArgumentParser:
 
     runs = commands.add_parser("runs", help="list the runs in a folder: when, data, algorithm, accuracy, state")
     runs.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="default ./runs")
+    runs.add_argument(
+        "--compare", metavar=("A", "B"), nargs=2, help="two runs instead: how they ended, agree and differ in settings"
+    )
+
+    completion = commands.add_parser("completion", help="print what lets a shell complete these words")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
     bench = commands.add_parser(
         "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
@@ -180,33 +225,6 @@ def _parser() -> argparse.ArgumentParser:
         "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
     )
     return parser
-
-
-def _add_compare(commands: Any) -> None:
-    compare = commands.add_parser("compare", help="several algorithms on one scene: a table over seeds, and curves")
-    compare.add_argument("--cf", metavar="FILE.yaml", required=True, help="the scene, in FedML's format")
-    compare.add_argument("--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all)")
-    compare.add_argument("--ablation", action="store_true", help="compare MrTF's modules instead, and draw bars")
-    compare.add_argument("--seeds", metavar="N", type=int, default=3, help="random_seed and the N-1 after it (3)")
-    compare.add_argument(
-        "--grid",
-        metavar="KEY=V1,V2",
-        action="append",
-        default=[],
-        help="try each value and show each algorithm's best, which labels choose; may be given several times",
-    )
-    compare.add_argument(
-        "--vary",
-        metavar="'KEY=V1,V2 KEY=V'",
-        action="append",
-        default=[],
-        help="show each value, or each combination of several keys' values, as a row of its own beside the unchanged "
-        "algorithm; may be given several times",
-    )
-    compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
-    compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
-    compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")
-    _add_changes(compare)
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
@@ -227,10 +245,6 @@ def _set_up_log(verbose: bool) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
         log.addHandler(handler)
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -15,6 +15,14 @@ class RunStopped(RuntimeError):
     """
 
 
+class FolderUnwritable(RunStopped):
+    """A file cannot be written: the disk is full, or the folder is closed to us. What was there before still is."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C in the midst of a run: the message says what is kept, where, and how to go on."""
+
+
 def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     """A hint naming what the user may have meant, or every name there is.
 

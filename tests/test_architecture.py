@@ -27,7 +27,8 @@ ROOMS = {
     "rounds": LEAVES | {"algorithms", "models", "data", "privacy"},
     "report": LEAVES | {"data", "rounds"},
     "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
-    "experiments": LEAVES | {"algorithms", "rounds", "report"},
+    "experiments": LEAVES | {"refinery", "models", "data", "algorithms", "rounds", "report"},
+    "calls": LEAVES | {"models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
     "speed": LEAVES | {"refinery", "models", "algorithms", "data", "rounds", "fedml_bridge"},
     "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "speed", "fedml_bridge"},
 }

@@ -38,8 +38,10 @@ def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, A
     assert not run_dir.exists(), "nothing is written for a run that cannot start"
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
+    # The first run of a process says what takes so long.
+    sentence = captured.err.removeprefix("loading FedML ...\n")
+    assert sentence.count("\n") == 1
+    return sentence
 
 
 NAN = np.full((60, 5), np.nan, np.float32)
@@ -80,6 +82,7 @@ def test_wrong_arrays(
         ({"batch_size": 0}, "batch_size is 0"),
         ({"federated_optimizer": "FedAvgg"}, "did you mean 'FedAvg'"),
         ({"model": "lenett"}, "did you mean 'lenet'"),
+        ({"rehearse": 2}, "data_args.rehearse is 2"),
     ],
 )
 def test_wrong_settings(
@@ -93,6 +96,15 @@ def test_unknown_keys_in_the_file_and_on_the_command_line(tmp_path: Path, capsys
     config["mrtf_args"]["temprature"] = 3
     assert "did you mean 'temperature'" in told(tmp_path, capsys, config)
     assert "did you mean 'comm_round'" in told(tmp_path, capsys, small_config(), "--set", "comm_rounds=3")
+    # Short words serve, and reach the same check.
+    assert "train_args.learning_rate is -1" in told(tmp_path, capsys, small_config(), "--set", "lr=-1")
+    assert "train_args.comm_round is 0" in told(tmp_path, capsys, small_config(), "--set", "train_args.rounds=0")
+
+
+def test_a_model_for_images_is_told_what_a_table_wants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"dataset": "npz", "data_file": arrays(tmp_path / "a.npz"), "client_num_in_total": 4}
+    for model in ("cnn", "lenet", "resnet56"):
+        assert "use `model: mlp`" in told(tmp_path, capsys, small_config(**own, model=model))
 
 
 def test_a_missing_configuration_and_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +142,8 @@ def test_the_installed_command_answers_and_runs_a_users_features(tmp_path: Path)
     assert "came without labels" in ended.stdout
     assert "Warning" not in ended.stderr, "FedML's noise stays out unless --verbose asks for it"
     (run_dir,) = (tmp_path / "runs").iterdir()
-    assert run_dir.name.startswith("npz-MrTF-")
+    assert run_dir.name.startswith("a-MrTF-"), "the run is called by the user's file"
+    assert ended.stderr.startswith("loading FedML ...\n")
     rows = (run_dir / "predictions.csv").read_text().splitlines()
     assert rows[1].startswith("0,row-0,")
     again = call("report", str(run_dir))

@@ -1,10 +1,10 @@
 """MrTF across silos in one line: FedML's own, after `register()`; `--role` says which party this is."""
 
+import mrtf_fedml  # first, so that FedML's imports do not warn of their own dependencies
+
 import sys
 
 import fedml
-
-import mrtf_fedml
 
 if __name__ == "__main__":
     mrtf_fedml.register()

@@ -1,9 +1,9 @@
 """The same, step by step: FedML's own steps, after `register()`."""
 
+import mrtf_fedml  # first, so that FedML's imports do not warn of their own dependencies
+
 import fedml
 from fedml import FedMLRunner
-
-import mrtf_fedml
 
 if __name__ == "__main__":
     mrtf_fedml.register()

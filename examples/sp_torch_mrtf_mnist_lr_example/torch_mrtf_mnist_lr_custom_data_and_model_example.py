@@ -1,12 +1,12 @@
 """Your own data and model: any tuple of FedML's eight entries, and any classifier."""
 
+import mrtf_fedml  # first, so that FedML's imports do not warn of their own dependencies
+
 import fedml
 import torch
 from fedml import FedMLRunner
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-
-import mrtf_fedml
 
 
 def load_data(args):

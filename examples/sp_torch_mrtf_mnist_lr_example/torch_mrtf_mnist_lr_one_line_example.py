@@ -1,8 +1,8 @@
 """MrTF in one line: FedML's own, after `register()`."""
 
-import fedml
+import mrtf_fedml  # first, so that FedML's imports do not warn of their own dependencies
 
-import mrtf_fedml
+import fedml
 
 if __name__ == "__main__":
     mrtf_fedml.register()

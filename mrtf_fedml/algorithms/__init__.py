@@ -7,11 +7,14 @@ knows FedML or how messages travel.
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, NoReply, RoundReport, ServerState
+from .fedaux import FedAUX
 from .fedavg import FedAvg
+from .fedbe import FedBE
 from .feddf import FedDF
 from .fedmmd import FedMMD
 from .fedopt import FedOpt
 from .fedprox import FedProx
+from .lame import LAME
 from .local_training import LocalTerm
 from .mrtf import MrTF
 from .registry import (
@@ -24,13 +27,20 @@ from .registry import (
     register_algorithm,
 )
 from .scaffold import Scaffold
+from .shot import SHOT
+from .uwa import UWA
 
 __all__ = [
+    "LAME",
     "OUR_PREFIX",
+    "SHOT",
+    "UWA",
     "Algorithm",
     "ClientTask",
     "ClientUpdate",
+    "FedAUX",
     "FedAvg",
+    "FedBE",
     "FedDF",
     "FedMMD",
     "FedOpt",

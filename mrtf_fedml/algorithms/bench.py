@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..models.lone_sample import running_statistics
 from ..models.precision import computing
 from ..phases import DISTILLING, TEACHERS, phase
 from ..refinery.distill import DistillationSettings, distill
@@ -78,5 +80,19 @@ class ServerBench:
         generator: torch.Generator,
     ) -> float:
         """Let the student follow the targets; the mean loss over the steps."""
-        with phase(DISTILLING), computing(self.precision.distilling, self.inputs.device):
+        refuse_moves(inputs, settings)
+        with (
+            phase(DISTILLING),
+            computing(self.precision.distilling, self.inputs.device),
+            running_statistics(student, samples=len(inputs)),
+        ):
             return distill(student, inputs, targets, settings, generator)
+
+
+def refuse_moves(inputs: Tensor, settings: DistillationSettings) -> None:
+    """Refuse `consistency` where there are no images to move."""
+    if settings.consistency > 0 and (inputs.dim() != 4 or not inputs.is_floating_point()):
+        raise UserError(
+            f"mrtf_args.consistency is {settings.consistency:g}, which moves images, but a sample of the server's set "
+            f"has the shape {tuple(inputs.shape[1:])}; leave it out"
+        )

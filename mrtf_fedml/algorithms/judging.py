@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..models.weights import load
 from ..randomness import torch_generator
+from ..settings import MrTFSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
 _PREFIX = "refinery/"
@@ -24,8 +26,39 @@ VOTES = _PREFIX + "votes"
 
 #: Rounds whose votes are kept, and what a round's count against those of the round after it: the models change.
 _ROUNDS, _FADING = 5, 0.6
+#: The gain in accuracy from which on the refined model is sent back as far as `adaptive` would.
+_MUCH_BETTER = 0.2
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
+
+
+def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private: bool) -> MrTFSettings:
+    """The settings by which clients judge. Where they cannot, a preset's wish gives way and a user's own is refused.
+
+    Args:
+        refinery: as the user and the preset have it.
+        section: where its keys are written.
+        given: the keys that the user has written himself.
+        private: whether privacy is promised (dp_args).
+    """
+    if refinery.client_validation > 0 and private and "client_validation" in given:
+        raise UserError(
+            f"{section}.client_validation: what clients find of a model is told without noise, so no privacy (dp_args) "
+            "can be promised; leave clip and sigma out, or set client_validation to 0"
+        )
+    if private or refinery.refine_steps == 0:
+        # Without a step of refining there is one model only, and everything is the base's, to the bit.
+        refinery = replace(refinery, client_validation=0.0)
+    for key, instead in (("answer", "refined"), ("feedback", "never")):
+        if getattr(refinery, key) == "judged" and refinery.client_validation == 0:
+            if key in given and refinery.refine_steps > 0:
+                raise UserError(
+                    f"{section}.{key} is 'judged' but no client judges; set client_validation to a share of their "
+                    f"samples, such as 0.1, or {key} to {instead}"
+                )
+            changed: dict[str, Any] = {key: instead}
+            refinery = replace(refinery, **changed)
+    return refinery
 
 
 def held_out(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[Any], Iterable[Any]]:
@@ -119,14 +152,24 @@ class Verdict:
         """Whether the base's model answers and not the refined one: by order, or as the better one beyond chance."""
         if self.answer != "judged":
             return self.answer == "aggregated"
-        gain = self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])
+        gain = self._gain()
         return gain is not None and gain[0] < -gain[1]
+
+    @property
+    def worth_sending_back(self) -> float:
+        """How much better the clients find the refined model, beyond chance: 0 not at all, 1 by a fifth or more."""
+        gain = self._gain()
+        return 0.0 if gain is None else min(1.0, max(0.0, gain[0] - gain[1]) / _MUCH_BETTER)
 
     def estimate(self) -> dict[str, float | None]:
         """The accuracy of the model that answers, by its clients, and the standard error of that."""
         place = 0 if self.base_answers else 1
         estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes()]) or (None, None)
         return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
+
+    def _gain(self) -> tuple[float, float] | None:
+        """How much more often the refined model is right than the base's, and the standard error of that."""
+        return self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])
 
     def _votes(self) -> list[list[float]]:
         """All votes, the older ones faded."""

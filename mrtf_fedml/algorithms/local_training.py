@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.layout import as_laid_out, lay_out
+from ..models.lone_sample import running_statistics
 from ..models.weights import load, snapshot
 from ..phases import LOCAL, phase
 from ..randomness import forked, torch_generator
@@ -76,7 +77,8 @@ def train_locally(
                 # Not the optimiser's zero_grad: what it does for profilers costs a small model a tenth of its step.
                 for parameter in parameters:
                     parameter.grad = None
-                logits, added = term.forward(model, inputs)
+                with running_statistics(model, samples=len(labels)):
+                    logits, added = term.forward(model, inputs)
                 loss = _cross_entropy(logits, labels)
                 (loss if added is None else loss + added).backward()
                 term.correct_gradients(model)

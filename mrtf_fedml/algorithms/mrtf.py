@@ -9,13 +9,14 @@ import logging
 import math
 import sys
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.weights import mix
 from ..randomness import forked, torch_generator
+from ..refinery.propagation import LEAST_PROBABILITY, propagated
 from ..refinery.rectify import relative_loss
 from ..refinery.refine import refine
 from ..settings import MrTFSettings, RunSettings
@@ -29,11 +30,13 @@ from .judging import (
     kept_candidates,
     received_candidates,
     sent_candidates,
+    settled,
     votes_on,
     without_judging,
 )
 from .local_training import LocalTerm
 from .registry import algorithm_named, register_algorithm
+from .teachers_read import teachers_read
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +69,12 @@ class MrTF(Algorithm):
         self.base = self._base(settings)
         if self.base.keeps_client_state and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-            if isinstance(self.own, MrTFSettings):
-                self.own = self.refinery
-        self.judging = self._settle_judging()
+        given = [key for key in ("client_validation", "answer", "feedback") if self._is_given(key)]
+        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
+        if isinstance(self.own, MrTFSettings):
+            # What a run writes down is what it does.
+            self.own = self.refinery
+        self.judging = self.refinery.client_validation > 0
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -139,13 +145,13 @@ class MrTF(Algorithm):
                 std_rows=self.refinery.std_batches * self.settings.train.batch_size * (bench.positions or 1),
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
-                known_logits=bench.known_logits(updates),
+                known_logits=teachers_read(bench, updates, self.refinery, self.settings.train.batch_size),
                 initial_logits=bench.remembered(state.weights),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
-            start = self._next_start(refined.weights, after.weights, relative)
+            start = self._next_start(refined.weights, after.weights, relative, verdict)
             base = after.answer
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
@@ -173,6 +179,15 @@ class MrTF(Algorithm):
             votes=refined.votes,
         )
 
+    def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
+        """The answering model's, or what its samples' neighbours make of it (`answer: propagated`)."""
+        if self.refinery.answer != "propagated":
+            return super().answer_logits(state, bench)
+        bench.model.load_state_dict(state.answer)
+        logits, features = bench.read(bench.model, True)
+        corrected = propagated(logits.softmax(dim=1), cast(Tensor, features))
+        return corrected.clamp_min(LEAST_PROBABILITY).log()
+
     def skipped_round(self, state: ServerState) -> ServerState:
         """The base's; what the refinery keeps stays."""
         after = self.base.skipped_round(_of_base(state))
@@ -189,25 +204,6 @@ class MrTF(Algorithm):
         """Whether the user has set this key of ours; a key that only others read does not count."""
         return hasattr(self.own, key) and key in self.settings.given.get(self.section, {})
 
-    def _settle_judging(self) -> bool:
-        """Whether clients judge. Where they cannot, a preset's wish gives way and a user's own is refused."""
-        asked = self.refinery.client_validation > 0 and self.refinery.refine_steps > 0
-        if asked and self.settings.privacy.active:
-            if self._is_given("client_validation"):
-                raise UserError(
-                    f"{self.section}.client_validation: what clients find of a model is told without noise, so no "
-                    "privacy (dp_args) can be promised; leave clip and sigma out, or set client_validation to 0"
-                )
-            asked = False
-        if not asked and self.refinery.answer == "judged":
-            if self._is_given("answer"):
-                raise UserError(
-                    f"{self.section}.answer is 'judged' but no client judges; set client_validation to a share of "
-                    "their samples, such as 0.1, or answer to refined"
-                )
-            self.refinery = replace(self.refinery, answer="refined")
-        return asked
-
     def _base(self, settings: RunSettings) -> Algorithm:
         base = algorithm_named(self.refinery.base, f"{self.section}.base")
         if issubclass(base, MrTF):
@@ -217,13 +213,15 @@ class MrTF(Algorithm):
             )
         return base(settings)
 
-    def _next_start(self, refined: Weights, base: Weights, relative: float) -> Weights:
+    def _next_start(self, refined: Weights, base: Weights, relative: float, verdict: Verdict) -> Weights:
         """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
         if self.refinery.feedback == "always":
             return refined
         if self.refinery.feedback == "never":
             return base
-        return mix(refined, base, relative)
+        share = relative * verdict.worth_sending_back if self.refinery.feedback == "judged" else relative
+        # A share of nothing is the base's own object: what is sent is its start, to the bit.
+        return mix(refined, base, share) if share > 0 else base
 
     def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
         """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""

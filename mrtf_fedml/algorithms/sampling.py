@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..randomness import numpy_generator
 
 
@@ -13,5 +15,25 @@ def chosen_clients(round_index: int, total: int, per_round: int, seed: int) -> l
     >>> chosen_clients(0, total=3, per_round=3, seed=1)
     [0, 1, 2]
     """
-    generator = numpy_generator(seed, "client sampling", round_index)
-    return sorted(generator.choice(total, size=min(per_round, total), replace=False).tolist())
+    return _places(total, per_round, seed, "client sampling", round_index)
+
+
+def chosen_among(
+    clients: Sequence[int], asked: Sequence[int], round_index: int, per_round: int, seed: int
+) -> list[int]:
+    """S_t among these clients; of those that have not been asked, where some of the round have been.
+
+    >>> chosen_among([4, 6, 8], asked=[4, 8], round_index=0, per_round=2, seed=1)
+    [6]
+    """
+    if not asked:
+        return [clients[place] for place in chosen_clients(round_index, len(clients), per_round, seed)]
+    others = [client for client in clients if client not in set(asked)]
+    return [others[place] for place in _places(len(others), per_round, seed, "other clients", round_index, len(asked))]
+
+
+def _places(total: int, number: int, seed: int, *purpose: str | int) -> list[int]:
+    if total == 0:
+        return []
+    generator = numpy_generator(seed, *purpose)
+    return sorted(generator.choice(total, size=min(number, total), replace=False).tolist())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
 
+from ..data import load
+from ..data.rehearsal import refuse_rehearsal
 from ..errors import UserError
 from ..experiments.plan import ABLATION, Trial, import_labelled, planned
 from ..experiments.progress import ComparisonProgress
@@ -19,7 +22,11 @@ from ..settings.sections import Config
 from .configuration import configured
 
 #: What is compared where nothing else is asked for.
-ALL = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned")
+ALL = (
+    *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF"),
+    *("FedBE", "FedAUX", "UWA", "SHOT", "LAME"),
+    *("MrTF:paper", "MrTF:tuned"),
+)
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -32,7 +39,7 @@ def compare(options: argparse.Namespace) -> int:
     if not options.ablation:
         # Before the changes: `--set` may name a key of an algorithm that stands in no file.
         import_labelled(labels)
-    config = configured(options.cf, options.set)
+    config = _scene(options)
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
     progress = ComparisonProgress()
@@ -42,6 +49,25 @@ def compare(options: argparse.Namespace) -> int:
     runner.do(trials)
     print(_written(options, config, trials, runner, folder))
     return 0
+
+
+def _scene(options: argparse.Namespace) -> Config:
+    """The configuration, with labels to compare by: the server's own, or those of a rehearsal."""
+    changes = [*options.set, *([] if options.rehearse is None else [f"data_args.rehearse={options.rehearse}"])]
+    config = configured(options.cf, changes)
+    settings = RunSettings.from_config(config)
+    if settings.data.rehearse is not None:
+        if settings.common.training_type != "simulation":
+            refuse_rehearsal(settings)
+    elif settings.data.is_own or settings.data.server_dataset is not None:
+        # Before anything trains: a comparison without a single accuracy would be found out hours later.
+        scene = dataclasses.replace(settings, common=dataclasses.replace(settings.common, training_type="simulation"))
+        if load(scene).examiner is None:
+            raise UserError(
+                "a comparison needs accuracies, but the server's set has no labels. Add `--rehearse 0.2`: it holds out "
+                "a fifth of each client's labelled samples and compares on those; or give the server's labels"
+            )
+    return config
 
 
 def _names(words: str | None) -> list[str]:
@@ -59,12 +85,24 @@ def _command(words: list[str]) -> str:
 def _written(options: argparse.Namespace, config: Config, trials: list[Trial], runner: Runner, folder: Path) -> str:
     from ..experiments import charts, figures, tables
     from ..experiments.page import comparison_page
+    from ..experiments.rehearsal import rehearsal_notes, shares_table
+    from ..report.document import table as page_table
+    from ..rounds.rehearsal import FILE as REHEARSAL
 
     rows = rows_of(trials, lambda trial: RunStore(runner.run_dir(trial)).read_metrics(), options.target)
     table, notes = tables.cells(rows, options.target), tables.notes(rows, options.target)
-    dataset = RunSettings.from_config(config).data.dataset
+    dataset = RunSettings.from_config(config).data.title
     title = f"Ablation of MrTF on {dataset}" if options.ablation else f"{len(rows)} algorithms on {dataset}"
     drawn = {"Accuracy over rounds": charts.curves(rows)}
+    share = RunSettings.from_config(config).data.rehearse
+    if share is not None:
+        best = max(rows, key=lambda row: row.final.mean)
+        seen = [trial for trial in trials if (trial.label, trial.point) == (best.label, best.point)]
+        rehearsals = [RunStore(runner.run_dir(trial)).read_json(REHEARSAL) for trial in seen]
+        notes = [*rehearsal_notes(rehearsals, share), *notes]
+        shares = shares_table(rehearsals)
+        title = f"{title}, rehearsed"
+        drawn[f"Classes that {best.label} gives"] = page_table(shares[1:], shares[0], "Shares of the classes")
     store = RunStore(folder)
     (folder / "curves.png").write_bytes(figures.curves(rows, title))
     if options.ablation:

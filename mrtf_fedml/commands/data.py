@@ -64,7 +64,7 @@ def _particulars(settings: RunSettings, statistics: Statistics, input_shape: tup
 
 
 def _name(data: DataSettings) -> str:
-    name = data.loader or data.dataset
+    name = data.title
     return name if data.server_dataset in (None, data.dataset) else f"{name} to {data.server_dataset}"
 
 

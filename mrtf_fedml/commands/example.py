@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,25 @@ def list_examples() -> list[str]:
     True
     """
     return sorted(name for name in _examples() if name not in _NO_CONFIGURATIONS)
+
+
+def described() -> str:
+    """A line per configuration: its name, and the first sentence of its file."""
+    files_of, names = _examples(), list_examples()
+    width = max(len(name) for name in names)
+    lines = [f"{name:<{width}}  {_first_sentence(files_of[name].read_text(encoding='utf-8'))}" for name in names]
+    return "\n".join([*lines, "", "`mrtf example NAME` writes NAME.yaml to start from."])
+
+
+def _first_sentence(text: str) -> str:
+    r"""Of the comment at the head of a file.
+
+    >>> _first_sentence("# Your own table. It\n# has rows: a header. Run it.\ncommon_args:")
+    'Your own table.'
+    """
+    comment = " ".join(line.removeprefix("#").strip() for line in text.split("\n\n")[0].split("\n") if line[:1] == "#")
+    # Not after `Sect.`: a sentence begins with a capital.
+    return re.split(r"(?<=\.) (?=[A-Z])", comment, maxsplit=1)[0].partition(" Run it with:")[0]
 
 
 def write_example(name: str, target: Path | None, force: bool = False) -> Path:

@@ -23,6 +23,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
         out: the file to write; `<name>.predictions.csv` in the current folder where it is not given.
     """
     store = RunStore.open(run_dir)
+    store.search_where_it_began()
     weights, facts = store.read_model()
     settings = RunSettings.from_config(changed(store.read_config(), []))
     place = Path(samples).expanduser()

@@ -28,6 +28,7 @@ def report(run_dirs: Sequence[str], output: str | None = None) -> Path:
     if len(stores) > 1:
         return write_side_by_side(stores, file or stores[0].path.parent / "side_by_side.html")
     (store,) = stores
+    store.search_where_it_began()
     try:
         dataset = load(RunSettings.from_config(store.read_config()))
     except UserError as error:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ..algorithms import algorithm_of
 from ..errors import UserError
@@ -19,6 +17,7 @@ from ..process.start import (
     started_rank,
     started_ranks,
 )
+from ..rounds.ending import ending
 from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.sections import Config
@@ -42,11 +41,11 @@ def run(options: argparse.Namespace) -> int:
         if rank is None:
             run_dir = _run(options, config, settings)
             if started_rank() == 0 and run_dir is not None:
-                print(_ending(RunStore.open(run_dir)))
+                print(ending(RunStore.open(run_dir)))
             return 0
     # A party across silos ends by itself: the others go on, or are told.
     run_dir = _run(options, config, settings, rank)
-    print(f"silo {rank}: the run is over" if run_dir is None else _ending(RunStore.open(run_dir)))
+    print(f"silo {rank}: the run is over" if run_dir is None else ending(RunStore.open(run_dir)))
     return 0
 
 
@@ -107,46 +106,9 @@ def _configuration(options: argparse.Namespace) -> Config:
     if options.resume is not None:
         if options.cf is not None:
             raise UserError("--resume goes on with a run's own configuration; leave --cf out")
-        return changed(RunStore.open(options.resume).read_config(), options.set)
+        store = RunStore.open(options.resume)
+        store.search_where_it_began()
+        return changed(store.read_config(), options.set)
     if options.cf is None:
         raise UserError("mrtf run needs --cf FILE.yaml; `mrtf example quickstart` writes one to start from")
     return changed(read_config(options.cf), options.set)
-
-
-def _ending(store: RunStore) -> str:
-    summary: dict[str, Any] = json.loads((store.path / "summary.json").read_text())
-    rows = [
-        ("algorithm", summary["algorithm"] + _variant(summary)),
-        ("rounds", f"{summary['rounds']} of {summary['rounds_asked_for']} in {summary['seconds']:.1f} s"),
-        ("samples labelled", f"{summary['samples_labelled']} in {summary['classes']} classes"),
-    ]
-    if summary["accuracy"] is not None:
-        rows += [("accuracy", f"{summary['accuracy']:.4f}"), ("macro F1", f"{summary['macro_f1']:.4f}")]
-        last = store.read_metrics()[-1]
-        if last["acc_refined"] is not None and last["acc_aggregated"] is not None:
-            rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
-    else:
-        rows.append(("accuracy", "not known: the server's set came without labels"))
-    if "epsilon_server" in summary:
-        rows.append(("privacy", _privacy(summary)))
-    rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]
-    width = max(len(word) for word, _ in rows)
-    return "\n".join(["", *(f"  {word:<{width}}  {value}" for word, value in rows)])
-
-
-def _variant(summary: dict[str, Any]) -> str:
-    """Which MrTF it was: its preset, and its base where that is not FedAvg."""
-    words = [summary["preset"], f"on {summary['base']}" if summary["base"] not in (None, "FedAvg") else None]
-    variant = ", ".join(word for word in words if word)
-    return f" ({variant})" if variant else ""
-
-
-def _privacy(summary: dict[str, Any]) -> str:
-    server, release = summary["epsilon_server"], summary["epsilon_release"]
-    if isinstance(server, str):
-        return "epsilon none: nothing is guaranteed unless every round had both clip and sigma (dp_args)"
-    delta = summary["privacy_delta"]
-    return f"epsilon {server:.3g} towards the server, {release:.3g} of what is released (delta {delta:g})"
-
-
-_RESULTS = (("predictions", "predictions.csv"), ("model", "model.safetensors"), ("report", "report.html"))

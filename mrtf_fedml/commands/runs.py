@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..errors import UserError
+from ..rounds.changes import changes_between
+from ..rounds.store import RunStore
 
 _HEAD = ("folder", "started", "data", "algorithm", "rounds", "accuracy", "state")
 
@@ -23,13 +27,45 @@ def list_runs(folder: str) -> str:
     if (place / "config.yaml").is_file():
         found.insert(0, place / "config.yaml")
     rows = [_row(file.parent) for file in found]
-    if not rows:
-        return f"no run in {folder}"
-    widths = [max(len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD))]
+    return _table([_HEAD, *rows]) if rows else f"no run in {folder}"
+
+
+def compared_runs(one: str, other: str) -> str:
+    """Two runs beside each other: how they ended, how often they agree, which settings differ."""
+    folders = [RunStore.open(one).path, RunStore.open(other).path]
+    rows = [_row(folder) for folder in folders]
+    table = [(head, *cells) for head, *cells in zip(_HEAD, *rows, strict=True)]
+    labels = [_labels(folder) for folder in folders]
+    shared = [name for name in labels[0] if name in labels[1]]
+    if shared:
+        same = sum(labels[0][name] == labels[1][name] for name in shared) / len(shared)
+        table.append(("same label", f"{same:.1%} of {len(shared)} samples", ""))
+    before, after = (RunStore(folder).read_config() for folder in folders)
+    changes = changes_between(before, after)
+    table += [(key, _said(change["from"]), _said(change["to"])) for key, change in changes.items()]
+    more = "no setting differs" if not changes else ""
+    page = f"`mrtf report {one} {other}` draws their curves on one page"
+    return "\n".join(line for line in (_table(table), more, page) if line)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (_HEAD, *rows)
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _labels(run_dir: Path) -> dict[str, str]:
+    """Each sample's class by its id; none where the run gave no answer."""
+    file = run_dir / "predictions.csv"
+    if not file.is_file():
+        return {}
+    with file.open(newline="", encoding="utf-8") as lines:
+        return {row["id"]: row["class_name"] for row in csv.DictReader(lines)}
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _row(run_dir: Path) -> tuple[str, ...]:
@@ -41,7 +77,7 @@ def _row(run_dir: Path) -> tuple[str, ...]:
         metrics = run_dir / "metrics.jsonl"
         done = metrics.read_text().count("\n") if metrics.exists() else 0
         asked = train["comm_round"]
-        named = str(data.get("loader") or data["dataset"])
+        named = str(data.get("loader") or (summary or {}).get("dataset") or data["dataset"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return (run_dir.name, started, "-", "-", "-", "-", "its files cannot be read")
     return (
@@ -71,5 +107,5 @@ def _state(summary: dict[str, Any] | None, done: int) -> str:
     if summary is None:
         return "not ended" if done else "no round finished"
     warned = len(summary.get("warnings") or [])
-    state = "interrupted" if summary["interrupted"] else "stopped" if summary["stopped"] else "finished"
+    state = "interrupted" if summary["interrupted"] else "stopped" if summary.get("stopped") else "finished"
     return f"{state}, {warned} warning{'s' if warned > 1 else ''}" if warned else state

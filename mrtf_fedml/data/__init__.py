@@ -5,6 +5,7 @@ give a `TransductiveDataset`: FedML's list of eight, with the server's inputs ap
 sealed.
 """
 
+from .dataset import TransductiveDataset
 from .examiner import Examiner
 from .partition import by_dirichlet, by_label, by_user, iid
 from .party import SiloDataset, load_for
@@ -16,7 +17,7 @@ from .sources import (
     load_source,
 )
 from .tensors import to_tensor
-from .transductive import TransductiveDataset, from_fedml, load
+from .transductive import from_fedml, load
 
 __all__ = [
     "SOURCES",

@@ -15,6 +15,7 @@ from ..settings import DataSettings
 from .names import original, printable
 from .preprocessing import Preprocessing
 from .sources.checks import check_inputs, texts_of
+from .sources.csv_columns import Columns
 from .sources.csv_file import read_table
 from .sources.images import read_server_folder
 from .sources.memory import memory_of
@@ -72,9 +73,16 @@ def _read(
         id_column = "id" if settings.id_column is None else settings.id_column
         apart = {name for name in (settings.label_column, id_column, settings.user_column) if name is not None}
         there = replace(settings, server_file=str(path))
-        table = read_table(there, "server_file", apart, ("id_column",), preprocessing.features)
+        table = read_table(there, "server_file", apart, ("id_column",), _columns(preprocessing))
         return table.features, texts_of(table.texts.get(id_column, _numbered(table.features)))
     raise UserError(f"{str(path)!r} is of no kind that is known; name an .npz file, a .csv file or a folder of images")
+
+
+def _columns(preprocessing: Preprocessing) -> Columns | None:
+    """What the file must have: the columns of the run's own file, or the names of its table's features."""
+    if preprocessing.columns is not None or preprocessing.features is None:
+        return preprocessing.columns
+    return Columns(preprocessing.features)
 
 
 def _numbered(samples: Array) -> list[str]:

@@ -11,15 +11,17 @@ from torch import Tensor
 from ..errors import UserError
 from ..settings import RunSettings
 from .cross_domain import ServerPart, server_part, shortened
+from .dataset import TransductiveDataset
 from .examiner import Examiner
 from .own_file import read_own_file
 from .partition import warn_of_single_samples
 from .preprocessing import Kind, Preprocessing, Scale, is_standardised, kind_of, preprocessing_of
+from .rehearsal import refuse_rehearsal
 from .shards import TensorShard
 from .sources import Source, named_source
 from .sources.memory import memory_of
 from .tensors import to_tensor
-from .transductive import TransductiveDataset, divided, load
+from .transductive import divided, load
 
 
 class SiloDataset(list[Any]):
@@ -43,6 +45,8 @@ def load_for(settings: RunSettings, rank: int | None) -> TransductiveDataset | S
     """The data of the party of this rank: 0 is the server, r the silo of shard r-1, None whoever simulates all."""
     if rank is None:
         return load(settings)
+    if settings.data.rehearse is not None:
+        refuse_rehearsal(settings)
     return _for_server(settings) if rank == 0 else _for_silo(settings, rank - 1)
 
 

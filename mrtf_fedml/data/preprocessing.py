@@ -15,6 +15,7 @@ from ..errors import UserError
 from ..settings import RunSettings
 from .shards import Batch, TensorShard
 from .sources import Source
+from .sources.csv_columns import Columns
 from .tensors import to_tensor
 
 Kind = Literal["pixels", "numbers", "tokens"]
@@ -66,18 +67,26 @@ class Preprocessing:
     Attributes:
         kind: `pixels` are uint8 images brought to [-1, 1]; `numbers` keep their values; `tokens` are indices.
         scale: what standardised them; None where nothing did.
-        features: the names of a table's columns, in the model's order; None where they have none.
+        features: the names of a table's features, in the model's order; None where they have none.
+        columns: how the columns of a file become those; None where there was no such file.
     """
 
     kind: Kind = "numbers"
     scale: Scale | None = None
     features: list[str] | None = field(default=None, repr=False)
+    columns: Columns | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, Any]:
         """The same in what JSON can say."""
         numbers = None if self.scale is None else (self.scale.mean.flatten(), self.scale.deviation.flatten())
         mean, deviation = (None, None) if numbers is None else (part.tolist() for part in numbers)
-        return {"kind": self.kind, "mean": mean, "deviation": deviation, "features": self.features}
+        return {
+            "kind": self.kind,
+            "mean": mean,
+            "deviation": deviation,
+            "features": self.features,
+            "columns": None if self.columns is None else self.columns.facts(),
+        }
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], input_shape: tuple[int, ...]) -> Preprocessing:
@@ -86,7 +95,8 @@ class Preprocessing:
         if facts["mean"] is not None:
             parts = [torch.tensor(facts[key], dtype=torch.float64) for key in ("mean", "deviation")]
             scale = Scale(*(part.reshape(input_shape) for part in parts))
-        return cls(facts["kind"], scale, facts["features"])
+        columns = facts.get("columns")
+        return cls(facts["kind"], scale, facts["features"], None if columns is None else Columns(**columns))
 
 
 def is_standardised(settings: RunSettings, inputs: Tensor, kind: Kind) -> bool:
@@ -112,10 +122,10 @@ def preprocessing_of(
     """
     kind = kind_of(source)
     if not is_standardised(settings, to_tensor(source.x_train[:1], source.tokens), kind):
-        return Preprocessing(kind, None, source.features)
+        return Preprocessing(kind, None, source.features, source.columns)
     rows = np.sort(np.concatenate(parts))
     decisive = server_inputs() if settings.privacy.active else to_tensor(source.x_train[rows])
-    return Preprocessing(kind, Scale.of([decisive]), source.features)
+    return Preprocessing(kind, Scale.of([decisive]), source.features, source.columns)
 
 
 def kind_of(source: Source) -> Kind:

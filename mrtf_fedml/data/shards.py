@@ -118,4 +118,4 @@ def _spans(samples: int, batch_size: int) -> list[tuple[int, int]]:
     starts = list(range(0, samples, batch_size))
     if batch_size > 1 and len(starts) > 1 and samples - starts[-1] == 1:
         starts.pop()
-    return list(zip(starts, [*starts[1:], samples], strict=True))
+    return list(zip(starts, [*starts[1:], samples], strict=False))

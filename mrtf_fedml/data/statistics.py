@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from ..settings import RunSettings
+from .dataset import TransductiveDataset
 from .shards import TensorShard
-from .transductive import TransductiveDataset
 
 #: A class counts as observed by a client from so many samples on.
 OBSERVED = 5

@@ -9,110 +9,46 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import forked
 from ..settings import RunSettings
 from .cross_domain import server_part
+from .dataset import TransductiveDataset
 from .examiner import Examiner
 from .listing import listed
 from .loader import call_loader
 from .partition import by_user, partition, warn_of_single_samples
 from .preprocessing import Preprocessing, Scale, is_standardised, preprocessing_of, scaled_entry
+from .rehearsal import rehearsed
 from .server_set import read_server_set
-from .shards import TensorShard, UnlabelledSet
+from .shards import TensorShard
 from .sources import Source, checked_source, named_source
 from .sources.reading import first_line
 from .tensors import to_tensor
-from .users import with_chosen_users
-
-
-class TransductiveDataset(list[Any]):
-    """FedML's list of eight, in which the server's set has no labels.
-
-    The entries are train_num, test_num, train_global, test_global, train_local_num_dict, train_local_dict,
-    test_local_dict and class_num; test_global gives (x, -1) pairs.
-    """
-
-    def __init__(
-        self,
-        *,
-        train_num: int,
-        train_global: Any,
-        train_local_num_dict: Any,
-        train_local_dict: Any,
-        test_local_dict: Any,
-        server_inputs: Tensor,
-        examiner: Examiner | None,
-        ids: list[str],
-        class_names: list[str],
-        batch_size: int,
-        preprocessing: Preprocessing | None = None,
-    ) -> None:
-        #: The server's samples [M, ...], in the order in which predictions are given.
-        self.server_inputs = server_inputs
-        #: Scores predictions for them; None where no true labels exist.
-        self.examiner = examiner
-        #: The user's name of each server sample.
-        self.ids = ids
-        self.class_names = class_names
-        #: What was done to the samples.
-        self.preprocessing = preprocessing or Preprocessing()
-        super().__init__(
-            [
-                train_num,
-                len(server_inputs),
-                train_global,
-                UnlabelledSet(server_inputs, batch_size),
-                train_local_num_dict,
-                train_local_dict,
-                test_local_dict,
-                len(class_names),
-            ]
-        )
-
-    def forget_server_set(self) -> None:
-        """Let go of the server's inputs and of its examiner, in a process that only trains clients."""
-        self.server_inputs = self.server_inputs[:0].clone()
-        self.examiner = None
-        self[3] = UnlabelledSet(self.server_inputs, self[3].batch_size)
-
-    @property
-    def example_inputs(self) -> Tensor:
-        """Inputs to try a model on."""
-        return self.server_inputs
-
-    @property
-    def class_num(self) -> int:
-        """The number of classes C."""
-        return len(self.class_names)
-
-    @property
-    def client_num(self) -> int:
-        """The number of clients K whose data are here."""
-        return len(self[5] or ())
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one sample, without the batch."""
-        return tuple(self.server_inputs.shape[1:])
+from .users import with_chosen_users, with_fewer_samples
 
 
 def load(settings: RunSettings) -> TransductiveDataset:
     """The data of a run: the user's own loader where there is one, else source, tensors, split.
 
     The split is seeded by `partition_seed`, or by `random_seed` where that is not given. A client's local
-    test data are its own shard: no client sees the server's inputs.
+    test data are its own shard: no client sees the server's inputs. Where a rehearsal is asked for, samples of the
+    clients stand in for the server's.
     """
+    return rehearsed(_loaded(settings), settings)
+
+
+def _loaded(settings: RunSettings) -> TransductiveDataset:
     if settings.data.loader is None:
         return from_source(named_source(settings.data), settings)
     loaded = call_loader(settings.data.loader, settings)
     if isinstance(loaded, Source):
         return from_source(_checked_again(loaded), settings)
-    if settings.data.server_samples is not None:
-        raise UserError("data_args.server_samples cannot shorten what data_args.loader returns; let the loader do it")
-    return _standardised(from_fedml(loaded), settings)
+    for key in ("server_samples", "client_samples"):
+        if getattr(settings.data, key) is not None:
+            raise UserError(f"data_args.{key} cannot shorten what data_args.loader returns; let the loader do it")
+    return standardised(from_fedml(loaded), settings)
 
 
 def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
@@ -142,7 +78,7 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     )
 
 
-def _standardised(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
+def standardised(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
     """The clients of a loader's own and its server's set, brought to the scale of the clients' samples."""
     clients = dataset[5]
     if not isinstance(clients, Mapping) or not is_standardised(settings, dataset.server_inputs, "numbers"):
@@ -172,7 +108,7 @@ def divided(source: Source, settings: RunSettings) -> tuple[Source, list[npt.NDA
     """The samples that take part, and each client's rows of them; the same for every party that computes it."""
     data = settings.data
     seed = settings.common.random_seed if data.partition_seed is None else data.partition_seed
-    source = with_chosen_users(source, data, seed)
+    source = with_chosen_users(with_fewer_samples(source, data), data, seed)
     if data.partition_method == "user" and source.users is not None:
         parts = by_user(source.users.train, len(source.users.names))
     else:

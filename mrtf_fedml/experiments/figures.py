@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -67,5 +68,8 @@ def bars(rows: Sequence[Row], title: str) -> bytes:
 def _png(figure: Figure) -> bytes:
     # No pyplot: the library's user may be drawing too. No date either: equal results make equal files.
     content = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
+    with warnings.catch_warnings():
+        # A font without a name's letters draws boxes; that is no news for a terminal.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
     return content.getvalue()

@@ -14,10 +14,10 @@ class ComparisonProgress:
     def __init__(self) -> None:
         self._bar: tqdm | None = None
 
-    def start(self, rounds: int, done: int) -> None:
+    def start(self, rounds: int, done: int, unit: str = "round", what: str = "all runs") -> None:
         """So many rounds there are in all, of which some are done already."""
         if rounds > done and sys.stderr.isatty():
-            self._bar = tqdm(total=rounds, initial=done, unit="round", desc="all runs", dynamic_ncols=True)
+            self._bar = tqdm(total=rounds, initial=done, unit=unit, desc=what, dynamic_ncols=True)
 
     def show(self, count: Callable[[], int]) -> None:
         """So many rounds are done by now; they are counted only where somebody sees it."""

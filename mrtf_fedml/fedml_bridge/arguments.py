@@ -79,6 +79,9 @@ def resolved_config(args: Any, algorithm: Algorithm) -> Config:
     for ours in (settings.to_config(), algorithm.sections()):
         for section, values in ours.items():
             resolved.setdefault(section, {}).update(values)
+    # A report and a resume may be asked for from another folder.
+    located = settings.data.located()
+    resolved["data_args"].update({key: getattr(located, key) for key in resolved["data_args"] if hasattr(located, key)})
     # A pair wins over the word, and a short word means a user's class only where it was registered: a resume must find
     # what ran.
     resolved["train_args"]["federated_optimizer"] = lasting_name(type(algorithm), settings.train.federated_optimizer)

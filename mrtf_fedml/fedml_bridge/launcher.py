@@ -32,6 +32,8 @@ def launch(
     resume: str | None = None,
     verbose: bool = False,
     rank: int = 0,
+    model: nn.Module | None = None,
+    progress: bool | None = None,
     profile: bool = False,
 ) -> Path | None:
     """Run to the end and return the run's folder; None for a silo, which has none.
@@ -43,6 +45,8 @@ def launch(
         resume: the folder of a run to go on with.
         verbose: let FedML's log through.
         rank: this party's place in a run across silos; 0 is the server.
+        model: what is trained, in place of the one that `settings.model` names; it holds the answer afterwards.
+        progress: a live bar, or nothing; None shows a bar on a terminal and a line per round elsewhere.
         profile: say where the CPU seconds go.
     """
     check_version()
@@ -53,7 +57,8 @@ def launch(
     device_settings = dataclasses.replace(settings.device, threads=threads, precision=precision)
     settings = dataclasses.replace(settings, device=device_settings)
     args = arguments_from(config, settings, rank)
-    args.mrtf_resume, args.mrtf_profile = resume, profile
+    args.mrtf_resume, args.mrtf_progress, args.mrtf_launched = resume, progress, True
+    args.mrtf_profile = profile
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"
@@ -62,7 +67,8 @@ def launch(
         args = initialise(args, verbose)
     with agreement():
         device = device_of_run(args, place)
-        model = None if settings.common.training_type == "cross_device" else _model(settings, dataset)
+        if model is None and settings.common.training_type != "cross_device":
+            model = model_of(settings, dataset)
     our_runner(args, device, dataset, model).run()
     return Path(args.mrtf_run_dir) if hasattr(args, "mrtf_run_dir") else None
 
@@ -74,7 +80,7 @@ def _everybody_has_bf16(settings: RunSettings, comm: Any) -> bool:
     return has_bf16() if comm is None else all(comm.allgather(has_bf16()))
 
 
-def _model(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
+def model_of(settings: RunSettings, dataset: TransductiveDataset | SiloDataset) -> nn.Module:
     """The model of the run; one that devices train is made with its .mnn file, by their server."""
     return build_model(
         settings.model,

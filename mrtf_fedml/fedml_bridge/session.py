@@ -16,12 +16,14 @@ from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
+from ..rounds.ending import ending
 from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
 from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
+from ..rounds.rehearsal import Rehearsal
 from ..rounds.round import Handout, Reply
 from ..rounds.scores import Scores
 from ..rounds.store import RunStore
@@ -69,6 +71,9 @@ class Session:
         finally:
             self.lock.release()
         self.aggregator.set_model_params(self.server.state.answer)
+        if not getattr(self.args, "mrtf_launched", False):
+            # A project of FedML's own sees the ending that `mrtf run` shows; its log is FedML's.
+            print(ending(self.store), flush=True)
 
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
@@ -76,20 +81,26 @@ class Session:
             *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
+            *self._rehearsal(),
             Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
-            Progress(quiet=getattr(self.args, "mrtf_quiet", False)),
+            Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
+
+    def _rehearsal(self) -> list[Callback]:
+        real = self.dataset.real_inputs
+        return [] if real is None else [Rehearsal(self.dataset, real)]
 
     def _open_store(self) -> RunStore:
         settings, algorithm = self.server.settings, self.server.algorithm
         resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
         if resume is None:
-            store = RunStore.create(settings.common.run_dir, f"{settings.data.dataset}-{algorithm.name}")
+            store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
             self.lock = FolderLock(store.path)
-            store.write_json(INPUTS, file_stamps(settings.data))
+            store.write_json(INPUTS, file_stamps(settings.data.located()))
+            store.note_where_it_began()
             store.write_config(config)
             return store
         store = RunStore.open(resume)
@@ -97,11 +108,16 @@ class Session:
         state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
             # Killed after its last round, a run still owes its answer.
+            if state.round > rounds:
+                raise UserError(
+                    f"the run in {resume!r} has done {state.round} rounds already, more than comm_round {rounds}; ask "
+                    f"for more than {state.round} to go on"
+                )
             if state.round >= rounds and store.answered_rounds() == state.round:
                 raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to go on")
             refuse_misfit(f"the state of the run in {resume!r}", state.weights, self.server.state.weights)
             self.server.state = state
-        warn_of_changes(store.read_json(INPUTS), file_stamps(settings.data))
+        warn_of_changes(store.read_json(INPUTS), file_stamps(settings.data.located()))
         store.write_resumed_config(config, self.server.state.round)
         return store
 

@@ -210,7 +210,8 @@ def _change(name: str, wants: str, shape: tuple[int, ...]) -> Change | None:
         return as_indices
     if wants == "grey 28":
         if shape not in _GREY_28:
-            raise UserError(f"{opening} grey images of 28 x 28, but a sample here is {here}; use `model: convnet`")
+            other = "convnet" if len(shape) == 3 else "mlp"
+            raise UserError(f"{opening} grey images of 28 x 28, but a sample here is {here}; use `model: {other}`")
         return grey_28
     channels, height, width = image_shape(name, shape, smallest_side=1)
     if channels not in (1, 3):

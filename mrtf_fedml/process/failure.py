@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ..errors import RunStopped, UserError
+from ..errors import RunInterrupted, RunStopped, UserError
+from .signals import code_of
 from .start import (
     AgreedError,
     mpi_is_running,
@@ -24,7 +25,7 @@ from .start import (
 
 _log = logging.getLogger(__name__)
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED, WRONG = 1, 2
 #: How long a trainer that is told to stop leaves the server to write down what was finished.
 GRACE_SECONDS = 5.0
 
@@ -48,10 +49,10 @@ def _end_all(error: BaseException) -> NoReturn:
     rank = started_rank()
     if isinstance(error, KeyboardInterrupt):
         if rank == 0:
-            _say("mrtf: interrupted; what was finished is saved")
+            _say(f"mrtf: {error}" if isinstance(error, RunInterrupted) else "mrtf: interrupted; nothing was finished")
         else:
             time.sleep(GRACE_SECONDS)
-        _abort(INTERRUPTED)
+        _abort(code_of(error))
     wrong, known = isinstance(error, UserError), isinstance(error, UserError | RunStopped)
     message = str(error) if known else "".join(traceback.format_exception(error))
     if rank > 0:

@@ -11,6 +11,13 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _MANY = 10_000
 
 
+class _LogFile(logging.FileHandler):
+    """A log on a disk that has filled up is cut off; Python would tell each lost line by a traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing: the server says that the disk is full."""
+
+
 def hold_log() -> None:
     """Keep what this rank logs until the run's folder is known."""
     _OURS.setLevel(logging.INFO)
@@ -27,8 +34,12 @@ def log_file(run_dir: str | Path, rank: int) -> Path:
 def open_log(run_dir: str | Path, rank: int) -> None:
     """Write what this rank logs, and what it has kept, to its file; a resumed run goes on with it."""
     place = log_file(run_dir, rank)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    file = logging.FileHandler(place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file = _LogFile(place)
+    except OSError:
+        # The server writes to the same folder, and says why it cannot.
+        return
     file.setFormatter(logging.Formatter(_FORMAT))
     for held in [handler for handler in _OURS.handlers if isinstance(handler, MemoryHandler)]:
         held.setTarget(file)

@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from .views import drawn_moves, moved
+
 #: Where a rate that falls by a cosine ends.
 _LEAST_RATE = 1e-8
 
@@ -42,6 +44,10 @@ class DistillationSettings(Protocol):
     def refine_clip_norm(self) -> float:
         """The largest norm of a step's gradient; 0 does not clip."""
 
+    @property
+    def consistency(self) -> float:
+        """The weight of following the targets on moved images too; 0 does not."""
+
 
 @dataclass(frozen=True)
 class DistillationSteps:
@@ -53,6 +59,7 @@ class DistillationSteps:
     refine_schedule: str = "constant"
     refine_weight_decay: float = 0.0
     refine_clip_norm: float = 0.0
+    consistency: float = 0.0
 
     @classmethod
     def of(cls, settings: DistillationSettings) -> DistillationSteps:
@@ -129,7 +136,7 @@ def distill(
         inputs: the server's x, [M, ...], on the student's device.
         targets: q(x), [M, C]; [M * T, C], row m * T + t, where the student answers at each of T positions.
         settings: steps, rate, batch size, and how the rate falls, weights decay and gradients are clipped.
-        generator: draws the order of the samples.
+        generator: draws the order of the samples, and how images move.
         crew: shares every batch, where several processes distil together; each is given the same arguments.
 
     Returns:
@@ -143,11 +150,13 @@ def distill(
         student.parameters(), lr=settings.refine_lr, weight_decay=settings.refine_weight_decay, fused=True
     )
     total = torch.zeros((), device=inputs.device)
-    with _training(student):
+    with training(student):
         order = batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator)
         for step, batch in enumerate(order):
             optimizer.param_groups[0]["lr"] = refining_rate(settings, step)
             part = crew.part(batch.to(inputs.device))
+            # Drawn for the whole batch, so that the generators of a crew stay together.
+            moves = crew.part(drawn_moves(len(batch), inputs, generator)) if settings.consistency > 0 else None
             optimizer.zero_grad(set_to_none=True)
             loss = torch.zeros((), device=inputs.device)
             if len(part) > 0:
@@ -156,6 +165,9 @@ def distill(
                 followed = by_sample[part].transpose(1, 2) if logits.dim() == 3 else targets[part]
                 # Weighed so that the parts sum to the batch's mean; alone the factor is 1.
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))
+                if moves is not None:
+                    again = distillation_loss(student(moved(inputs[part], moves)).to(targets.dtype), followed)
+                    loss = loss + settings.consistency * again * (len(part) / len(batch))
                 loss.backward()
             loss = crew.combine(student, loss.detach())
             if settings.refine_clip_norm > 0:
@@ -179,7 +191,7 @@ def refining_rate(settings: DistillationSettings, step: int) -> float:
 
 
 @contextmanager
-def _training(student: nn.Module) -> Iterator[None]:
+def training(student: nn.Module) -> Iterator[None]:
     """Train mode for the block; each module is then put back in the mode it was in."""
     modes = {module: module.training for module in student.modules()}
     student.train()

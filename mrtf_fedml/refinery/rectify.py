@@ -166,15 +166,17 @@ def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
     return least / least.sum()
 
 
-def renewed_shares(shares: Tensor | None, probabilities: Tensor) -> Tensor:
-    """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2.
+def renewed_shares(shares: Tensor | None, probabilities: Tensor, learnt: float) -> Tensor:
+    """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2 * learnt.
 
-    One round's ensemble is its clients'; over the rounds what they have by chance averages out. The classes that are
-    named are counted, not their probabilities, which are too even to tell that a class is missing.
+    One round's ensemble is its clients'; over the rounds what they have by chance averages out. Who knows little names
+    classes at random, and so hardly counts. The classes that are named are counted, not their probabilities, which are
+    too even to tell that a class is missing.
 
     Args:
         shares: pi, [C]; None before the first round, which begins with equal shares.
         probabilities: q, [M, C].
+        learnt: 1 - (mean local loss / log C), in [0, 1].
 
     Returns:
         pi', [C], doubles.
@@ -182,4 +184,5 @@ def renewed_shares(shares: Tensor | None, probabilities: Tensor) -> Tensor:
     classes = probabilities.shape[1]
     named = torch.bincount(probabilities.argmax(dim=1), minlength=classes).double() / len(probabilities)
     before = torch.full_like(named, 1.0 / classes) if shares is None else shares.to(named)
-    return (1.0 - SHARES_RATE) * before + SHARES_RATE * named
+    rate = SHARES_RATE * learnt
+    return (1.0 - rate) * before + rate * named

@@ -146,9 +146,14 @@ def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: floa
 
 def _local_ensemble(logits: Tensor, local_loss: float, settings: MrTFSettings, std_rows: int) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
-    if settings.teacher == "avg_logit" and settings.teacher_weights == "uniform":
-        return average_logits(logits, torch.ones(len(logits)).to(logits))
+    trim = {"mean": 0.0, "median": 0.5, "trimmed": settings.teacher_trim}[settings.teacher_average]
+    # Whoever lies may be as sure of it as he likes: against him all models count the same.
+    alike = settings.teacher_weights == "uniform" or trim > 0
+    if settings.teacher == "avg_logit" and alike:
+        return average_logits(logits, torch.ones(len(logits)).to(logits), trim)
     probabilities = batch_normalised_probabilities(logits, settings.temperature, std_rows)
+    if alike:
+        return average_probabilities(probabilities, torch.ones(len(logits)).to(logits), trim)
     weights = _teacher_weights(logits, probabilities, local_loss, settings)
     if settings.teacher == "avg_prob":
         return average_probabilities(probabilities, weights)
@@ -156,9 +161,7 @@ def _local_ensemble(logits: Tensor, local_loss: float, settings: MrTFSettings, s
 
 
 def _teacher_weights(logits: Tensor, probabilities: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
-    """w_k, [K], or w_k(x), [K, M]."""
-    if settings.teacher_weights == "uniform":
-        return torch.ones(len(logits)).to(logits)
+    """w_k(x), [K, M]."""
     if settings.teacher_weights == "entropy":
         return confidence_weights(_entropies(probabilities, settings))
     familiar = familiarity_share(relative_loss(local_loss, logits.shape[-1]), settings.familiarity_fade)
@@ -171,12 +174,9 @@ def _balanced(
     """The ensemble brought towards the classes' shares, and the shares after it."""
     if settings.class_shares == "equal" or settings.class_balance == 0.0:
         return class_balanced(ensemble, settings.class_balance), None
-    # Teachers who know little name classes at random: what they name is counted, and not yet followed.
     classes = ensemble.shape[1]
-    learnt = 1.0 - familiarity_share(relative_loss(local_loss, classes), settings.familiarity_fade)
-    balance = settings.class_balance * learnt
-    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
-    return balanced, renewed_shares(shares, balanced)
+    balanced = class_balanced(ensemble, settings.class_balance, floored_shares(shares, classes).to(ensemble))
+    return balanced, renewed_shares(shares, balanced, learnt=1.0 - relative_loss(local_loss, classes))
 
 
 def _entropies(probabilities: Tensor, settings: MrTFSettings) -> Tensor:

@@ -57,12 +57,14 @@ def batch_normalised_probabilities(logits: Tensor, temperature: float, rows: int
     return torch.softmax(temperature * torch.cat(parts, dim=-2), dim=-1)
 
 
-def average_probabilities(probabilities: Tensor, weights: Tensor) -> Tensor:
+def average_probabilities(probabilities: Tensor, weights: Tensor, trim: float = 0.0) -> Tensor:
     """Eq. 4 and 7, AvgProb: q_AP = sum_k w_k q_k.
 
     Args:
         probabilities: q_k, [K, M, C].
         weights: w_k, [K], or w_k(x), [K, M]; divided here by their sum over the models.
+        trim: against models that lie, the share of the weight left out at either end, as in `trimmed_mean`; rows are
+            normalised again. 0 is Eq. 4.
 
     Returns:
         q_AP, [M, C].
@@ -71,20 +73,55 @@ def average_probabilities(probabilities: Tensor, weights: Tensor) -> Tensor:
     >>> average_probabilities(q, torch.ones(2))
     tensor([[0.5000, 0.2500, 0.2500, 0.0000]])
     """
-    return _weighted_sum(probabilities, weights)
+    if trim == 0.0:
+        return _weighted_sum(probabilities, weights)
+    kept = trimmed_mean(probabilities, weights, trim)
+    mass = kept.sum(dim=1, keepdim=True)
+    # Where no class is named by enough models, nothing is known.
+    return torch.where(mass > 0, kept / mass.masked_fill(mass <= 0, 1.0), torch.full_like(kept, 1 / kept.shape[1]))
 
 
-def average_logits(logits: Tensor, weights: Tensor) -> Tensor:
+def average_logits(logits: Tensor, weights: Tensor, trim: float = 0.0) -> Tensor:
     """Eq. 3, AvgLogi (FedDF's teacher): q_AL = sigma(sum_k w_k f_k), without std and temperature.
 
     Args:
         logits: f_k, [K, M, C].
         weights: w_k, [K], or w_k(x), [K, M]; divided here by their sum over the models.
+        trim: the share of the weight left out at either end, as in `trimmed_mean`; 0 is Eq. 3.
 
     Returns:
         q_AL, [M, C].
     """
-    return torch.softmax(_weighted_sum(logits, weights), dim=-1)
+    mean = _weighted_sum(logits, weights) if trim == 0.0 else trimmed_mean(logits, weights, trim)
+    return torch.softmax(mean, dim=-1)
+
+
+def trimmed_mean(values: Tensor, weights: Tensor, trim: float) -> Tensor:
+    """The weighted mean of the models' values without the lowest and the highest, for each sample and class.
+
+    The values are laid out in order, each as long as its weight, on a line of length one; the mean is taken from `trim`
+    to 1 - `trim`.
+
+    Args:
+        values: of K models, [K, M, C].
+        weights: w_k, [K], or w_k(x), [K, M].
+        trim: in [0, 1/2]; 1/2 is the weighted median.
+
+    Returns:
+        [M, C].
+
+    >>> values = torch.tensor([0.0, 1.0, 2.0, 90.0]).reshape(4, 1, 1)
+    >>> [trimmed_mean(values, torch.ones(4), trim).item() for trim in (0.0, 0.25, 0.5)]
+    [23.25, 1.5, 1.5]
+    """
+    # At one half nothing would be left to average: the middle is a very short piece.
+    trim = min(trim, 0.5 - 1e-6)
+    shares = weights.to(values.dtype) / weights.to(values.dtype).sum(dim=0, keepdim=True)
+    ordered, order = values.sort(dim=0)
+    lengths = shares.reshape(len(values), -1, 1).expand_as(values).gather(0, order)
+    ends = lengths.cumsum(dim=0)
+    inside = (ends.clamp_max(1 - trim) - (ends - lengths).clamp_min(trim)).clamp_min(0)
+    return (inside * ordered).sum(dim=0) / inside.sum(dim=0)
 
 
 def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,25 +41,28 @@ def draw_bubbles(statistics: Statistics, title: str, path: Path) -> None:
     strips = figure.subplots(len(starts), squeeze=False)[:, 0]
     cell = min(width / columns, height / (classes * len(starts)), 0.5)
     for strip, start in zip(strips, starts, strict=True):
-        bubbles = _draw_strip(strip, statistics.counts[start : start + columns], statistics.counts.max(), cell)
+        bubbles = draw_strip(strip, statistics.counts[start : start + columns], statistics.counts.max(), cell)
         strip.set_xlim(-0.7, columns - 0.3)
         step = _step(width / columns)
         numbers = range(0, min(columns, clients - start), step)
         strip.set_xticks(numbers, [str(start + number) for number in numbers], fontsize=7)
-        _name_classes(strip, statistics.class_names, height / (classes * len(starts)))
+        name_classes(strip, statistics.class_names, height / (classes * len(starts)))
     strips[-1].set_xlabel("client", fontsize=9)
     figure.suptitle(title, fontsize=10)
     bar = figure.colorbar(bubbles, ax=list(strips), pad=0.01, aspect=30, shrink=min(1.0, 4 / height))
     bar.set_label("samples", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     try:
-        figure.savefig(path)
+        with warnings.catch_warnings():
+            # A font without a name's letters draws boxes; that is no news for a terminal.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            figure.savefig(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(f"the picture {str(path)!r} cannot be written ({reason}); name another with --plot") from error
 
 
-def _draw_strip(axes: Axes, counts: np.ndarray, most: int, cell: float) -> PathCollection:
+def draw_strip(axes: Axes, counts: np.ndarray, most: int, cell: float) -> PathCollection:
     """The bubbles of some clients; `most` is the largest number of any, which fills its cell of so many inches."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
@@ -75,7 +79,8 @@ def _draw_strip(axes: Axes, counts: np.ndarray, most: int, cell: float) -> PathC
     return axes.scatter(client, label, s=sizes, c=numbers, cmap=shades, vmin=0, vmax=most, linewidths=0)
 
 
-def _name_classes(axes: Axes, names: list[str], room: float) -> None:
+def name_classes(axes: Axes, names: list[str], room: float) -> None:
+    """The classes on the vertical axis, as many as can be read where each has so many inches."""
     places = range(0, len(names), _step(room))
     # A dollar sign would start a formula.
     axes.set_yticks(places, [names[place][:16].replace("$", r"\$") for place in places], fontsize=7)

@@ -16,7 +16,7 @@ _MOST_ROUNDS = 10
 def warnings_of(facts: Facts) -> list[str]:
     """What a reader must not overlook: what the run itself warned of, and whom it left out."""
     told = (facts.summary or {}).get("warnings") or []
-    return [*(str(sentence) for sentence in told), *left_out(facts.metrics)]
+    return [*(str(sentence) for sentence in told), *left_out(facts.metrics), *troubles(facts.metrics)]
 
 
 def left_out(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -30,6 +30,27 @@ def left_out(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         f"({_in_rounds(found)}): {reason.rstrip('.')}."
         for reason, found in rounds.items()
     ]
+
+
+def troubles(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rounds that asked others, rounds that kept the old model, and clients whose updates were used and look wrong."""
+    told = []
+    retried = [line["round"] + 1 for line in metrics if line.get("retries")]
+    if retried:
+        told.append(f"Too few updates could be used, and other clients were asked ({_in_rounds(retried)}).")
+    kept = [line["round"] + 1 for line in metrics if line.get("clients") and _all_left_out(line)]
+    if kept:
+        told.append(f"No update could be used, and the model stayed as it was ({_in_rounds(kept)}).")
+    far: dict[str, list[int]] = {}
+    for line in metrics:
+        for client in line.get("far_off") or {}:
+            far.setdefault(str(client), []).append(line["round"] + 1)
+    told += [
+        f"Client {client} sent updates far larger than the others' ({_in_rounds(rounds)}): it diverges, or means harm; "
+        "FedML's defences (docs/registering.md) bound what one client can do."
+        for client, rounds in far.items()
+    ]
+    return told
 
 
 def resumed(facts: Facts) -> list[str]:
@@ -53,6 +74,11 @@ def listed(words: Sequence[str]) -> str:
     ('a', 'a, b and c')
     """
     return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+
+
+def _all_left_out(line: Mapping[str, Any]) -> bool:
+    out = {str(client) for client in line.get("left_out") or []}
+    return {str(client) for client in line["clients"]} <= out
 
 
 def _reasons(told: Mapping[str, Any] | Sequence[int]) -> Iterable[str]:

@@ -31,6 +31,9 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
         if plain is not None:
             shown.append((_two(plain), "accuracy of the plain average"))
     elif facts.answer is not None:
+        estimated = (facts.summary or {}).get("estimated_accuracy")
+        if estimated is not None:
+            shown.append((_two(estimated), "accuracy, as the clients estimate it"))
         shown.append((_two(float(facts.answer.confidences.mean())), "mean confidence"))
     if facts.answer is not None:
         shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
@@ -89,6 +92,8 @@ _WORDS = {
     "rounds": "rounds done",
     "rounds_asked_for": "rounds asked for",
     "seconds": "time spent computing",
+    "estimated_accuracy": "accuracy, as the clients estimate it",
+    "estimated_error": "standard error of that",
     "mean_accuracy_over_rounds": "mean accuracy over the rounds",
     "macro_f1": "macro F1",
     "epsilon_server": "privacy budget epsilon, towards the server",

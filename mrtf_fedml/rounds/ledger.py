@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from ..privacy.budget import Charge
-from .whole_file import sync_folder
+from .whole_file import append_line
 
 NAME = Path("state") / "privacy.jsonl"
 
@@ -39,13 +38,7 @@ class Ledger:
 
     def append(self, charge: Charge) -> None:
         """Write the charge down; it is on the disk when this returns."""
-        new = not self.path.exists()
-        with self.path.open("a") as file:
-            file.write(json.dumps(asdict(charge)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            sync_folder(self.path.parent)
+        append_line(self.path, json.dumps(asdict(charge)))
 
 
 def _charge(line: bytes) -> Charge:

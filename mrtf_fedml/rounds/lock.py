@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -45,9 +46,10 @@ class FolderLock:
             if error.errno not in _NO_LOCKS:
                 raise
             _log.warning("%s cannot be locked (%s): take care that no other process resumes it", run_dir, error)
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-        self._file.flush()
+        # Who holds it is a courtesy to others: a full disk has no room for it, and the lock holds all the same.
+        with suppress(OSError):
+            self._file.truncate(0)
+            os.write(self._file.fileno(), f"process {os.getpid()} on {os.uname().nodename}\n".encode())
 
     def release(self) -> None:
         """Let others write."""

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from ..algorithms import Algorithm, ServerBench, ServerState
-from ..algorithms.sampling import chosen_clients
-from ..errors import RunStopped
+from ..algorithms.sampling import chosen_among
+from ..errors import FolderUnwritable, RunInterrupted, RunStopped
 from ..settings import RunSettings
+from .asking import Ask, Choose, asked
 from .callbacks import Callback
-from .round import Filters, Handout, Reply, RoundRecord, play_round
+from .round import Filters, RoundRecord, play_round
 from .scores import Scores
 from .server import Server
 from .store import RunStore
+from .undisturbed import undisturbed
 
 _log = logging.getLogger(__name__)
-
-#: Has the clients of a round trained, wherever that is; their replies, in the order of the clients.
-Ask = Callable[[Handout], Sequence[Reply]]
-#: The clients of a round.
-Choose = Callable[[int], list[int]]
 
 
 class Run:
@@ -112,13 +110,29 @@ class Run:
             # Without any round there is no answer: a run that is asked to stop before it does one.
             while self.rounds_left and (self.stopped is None or self.server.state.round == 0):
                 self._play_one(ask, choose)
-        except (KeyboardInterrupt, RunStopped):
+        except FolderUnwritable as error:
+            raise self._told_how_to_go_on(error) from error
+        except (KeyboardInterrupt, RunStopped) as interruption:
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
             self.finish(interrupted=True)
+            if isinstance(interruption, KeyboardInterrupt):
+                raise RunInterrupted(self._where_it_is()) from interruption
             raise
         if self.stopped is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
-        return self.finish()
+        try:
+            return self.finish()
+        except FolderUnwritable as error:
+            raise self._told_how_to_go_on(error) from error
+
+    def _where_it_is(self) -> str:
+        done, folder = self.server.state.round, self.store.path
+        if done == 0:
+            return f"interrupted before the first round was over: nothing was finished ({folder} can go)"
+        return (
+            f"interrupted after {done} of {self.rounds} rounds; predictions, model and report of these are in "
+            f"{folder}. Go on with: mrtf run --resume {shlex.quote(str(folder))}"
+        )
 
     def finish(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Give the answer; None where not even one round was done."""
@@ -133,17 +147,19 @@ class Run:
 
     def _play_one(self, ask: Ask, choose: Choose) -> None:
         server = self.server
-        handout = Handout(server.algorithm, server.state, choose(server.state.round))
-        self.asking(handout.clients)
-        replies = ask(handout)
-        server.state, self.record = play_round(
-            server.algorithm, server.state, handout, replies, server.bench, self._filters
-        )
+        arrived = asked(self, ask, choose)
+        server.state, self.record = play_round(server.algorithm, server.state, arrived, server.bench, self._filters)
         self.votes = self.record.report.votes
         line = self._scores.line(self, self.record)
-        for callback in self.callbacks:
-            callback.on_round(self, line)
+        with undisturbed():
+            for callback in self.callbacks:
+                callback.on_round(self, line)
 
-    def _drawn(self, round_index: int) -> list[int]:
+    def _told_how_to_go_on(self, error: FolderUnwritable) -> FolderUnwritable:
+        return FolderUnwritable(
+            f"{error}; what was finished before is saved: go on with `mrtf run --resume {self.store.path}`"
+        )
+
+    def _drawn(self, round_index: int, asked: Sequence[int]) -> list[int]:
         train, seed = self.settings.train, self.settings.common.random_seed
-        return chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)
+        return chosen_among(range(train.client_num_in_total), asked, round_index, train.client_num_per_round, seed)

@@ -39,8 +39,10 @@ class Filters:
 class Handout:
     """What the clients of a round receive: theta_t, and what the algorithm has for each of them alone."""
 
-    def __init__(self, algorithm: Algorithm, state: ServerState, clients: Sequence[int]) -> None:
+    def __init__(self, algorithm: Algorithm, state: ServerState, clients: Sequence[int], again: bool = False) -> None:
         self.round = state.round
+        #: Whether others were asked before, of whom too few could be used.
+        self.again = again
         self.clients = list(clients)
         self.weights = state.weights
         self.began = time.perf_counter()
@@ -71,14 +73,20 @@ class Arrived:
         updates: that can be used, in the order of the clients.
         left_out: the other clients, each with the reason.
         bytes_up: what was received.
+        bytes_down: what was sent.
         seconds_local: from the handing out to now.
+        retries: how often other clients were asked, since too few could be used.
+        far_off: clients whose updates are used and look wrong, each with the reason.
     """
 
     clients: list[int]
     updates: list[ClientUpdate] = field(default_factory=list)
     left_out: dict[int, str] = field(default_factory=dict)
     bytes_up: int = 0
+    bytes_down: int = 0
     seconds_local: float = 0.0
+    retries: int = 0
+    far_off: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,6 @@ class RoundRecord:
     round: int
     arrived: Arrived
     report: RoundReport
-    bytes_down: int
     seconds_refine: float
 
     @property
@@ -100,16 +107,14 @@ class RoundRecord:
 def play_round(
     algorithm: Algorithm,
     state: ServerState,
-    handout: Handout,
-    replies: Sequence[Reply],
+    arrived: Arrived,
     bench: ServerBench,
     filters: Filters,
 ) -> tuple[ServerState, RoundRecord]:
-    """One round: leave out what cannot be used, filter, average, filter, and let the algorithm finish.
+    """One round, of the updates that can be used: filter, average, filter, and let the algorithm finish.
 
-    Nothing is written into: the replies are the clients', and the old state is whole until the new one is there.
+    Nothing is written into: the updates are the clients', and the old state is whole until the new one is there.
     """
-    arrived = sorted_out(state, handout, replies)
     began = time.perf_counter()
     if arrived.updates:
         arrived = replace(arrived, updates=filters.local_models(arrived.updates))
@@ -117,7 +122,7 @@ def play_round(
     else:
         aggregated = state.weights
     after, report = finished(algorithm, state, arrived, aggregated, bench)
-    return after, RoundRecord(state.round, arrived, report, handout.bytes, time.perf_counter() - began)
+    return after, RoundRecord(state.round, arrived, report, time.perf_counter() - began)
 
 
 def sorted_out(state: ServerState, handout: Handout, replies: Sequence[Reply]) -> Arrived:
@@ -133,10 +138,9 @@ def sorted_out(state: ServerState, handout: Handout, replies: Sequence[Reply]) -
             continue
         left_out[update.client] = fault
         _log.warning("client %d is left out of round %d: %s", update.client, state.round, fault)
-    if not usable:
-        _log.warning("no client of round %d can be used; the old model is kept", state.round)
     by_client = {client: left_out[client] for client in sorted(left_out)}
-    return Arrived(handout.clients, usable, by_client, sum(update.bytes for update in received), seconds)
+    bytes_up = sum(update.bytes for update in received)
+    return Arrived(handout.clients, usable, by_client, bytes_up, handout.bytes, seconds)
 
 
 def finished(
@@ -144,6 +148,7 @@ def finished(
 ) -> tuple[ServerState, RoundReport]:
     """The algorithm's last word on the round; where nobody's update could be used, the old model stays."""
     if not arrived.updates:
+        _log.warning("no client of round %d can be used; the old model is kept", state.round)
         return algorithm.skipped_round(state), RoundReport()
     # What a rule draws from PyTorch's global state, as dropout does, belongs to the run and the round.
     with forked(algorithm.seed, "server rule", state.round):

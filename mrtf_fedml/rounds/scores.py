@@ -28,7 +28,7 @@ ACCURACIES = ("acc", "acc_aggregated", "acc_ensemble", "acc_targets", "acc_refin
 _BEFORE = ("round", "clients", "left_out", "local_loss", "local_weight")
 _AFTER = ("seconds_local", "seconds_refine", "bytes_up", "bytes_down")
 #: What every line has; whatever else stands in one, the algorithm or a callback has measured.
-STANDARD = (*_BEFORE, *ACCURACIES, *_AFTER, "epsilon_server", "epsilon_release")
+STANDARD = (*_BEFORE, *ACCURACIES, *_AFTER, "retries", "far_off", "epsilon_server", "epsilon_release")
 #: Of these an algorithm may give the number itself.
 _OPEN = ("local_weight",)
 
@@ -56,7 +56,10 @@ class Scores:
             "seconds_local": arrived.seconds_local,
             "seconds_refine": record.seconds_refine,
             "bytes_up": arrived.bytes_up,
-            "bytes_down": record.bytes_down,
+            "bytes_down": arrived.bytes_down,
+            # Where all is well there is nothing to tell.
+            **({"retries": arrived.retries} if arrived.retries else {}),
+            **({"far_off": {str(client): why for client, why in arrived.far_off.items()}} if arrived.far_off else {}),
         }
 
     def summary(self, run: Run, interrupted: bool) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class Scores:
         metrics = run.store.read_metrics()
         scored = [line["acc"] for line in metrics if line["acc"] is not None]
         summary: dict[str, Any] = {
-            "dataset": run.settings.data.dataset,
+            "dataset": run.settings.data.title,
             "algorithm": run.algorithm.name,
             "preset": getattr(run.algorithm.own, "preset", None),
             "base": getattr(run.algorithm.own, "base", None),
@@ -78,6 +81,8 @@ class Scores:
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
+            "estimated_accuracy": metrics[-1].get("estimated_accuracy") if metrics else None,
+            "estimated_error": metrics[-1].get("estimated_error") if metrics else None,
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,
             "accuracy": None,
             "macro_f1": None,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..algorithms.exchange import Memory, ServerState
 from ..errors import UserError
-from .whole_file import sync_folder, written_beside
+from .whole_file import sync_folder, writable, written_beside
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +42,14 @@ class StateFiles:
     def save(self, state: ServerState, keep: int) -> None:
         """All that the next round needs; states older than the last `keep` go when this one is safe."""
         beside = written_beside(self._place(0), encoded(state))
-        for age in range(keep - 1, 0, -1):
-            if self._place(age - 1).exists():
-                self._place(age - 1).replace(self._place(age))
-        beside.replace(self._place(0))
-        sync_folder(self.folder)
-        for path in self.kept[keep:]:
-            path.unlink()
+        with writable(self._place(0)):
+            for age in range(keep - 1, 0, -1):
+                if self._place(age - 1).exists():
+                    self._place(age - 1).replace(self._place(age))
+            beside.replace(self._place(0))
+            sync_folder(self.folder)
+            for path in self.kept[keep:]:
+                path.unlink()
 
     def load(self) -> ServerState | None:
         """The newest state that is whole; None before the first. One that is broken is put aside, and named."""

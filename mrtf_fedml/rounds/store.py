@@ -10,6 +10,8 @@ import io
 import json
 import logging
 import os
+import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +28,13 @@ from ..errors import UserError
 from .answer_files import model_file, predictions_table, read_model_file
 from .changes import changes_between
 from .state_files import StateFiles
-from .whole_file import replace_file
+from .whole_file import append_line, replace_file
 
 _log = logging.getLogger(__name__)
 
 _METRICS = "metrics.jsonl"
 _ANSWERED = "state/answered.json"
+_PLACE = "state/place.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
 _MODEL = "model.safetensors"
@@ -48,7 +51,9 @@ class RunStore:
     def create(cls, path: str | Path | None, name: str) -> RunStore:
         """A new folder at `path`, or at `runs/<name>-<time>`; one that holds a run already is refused."""
         if path is None:
-            stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            # The name may be a user's file or function: what a path takes amiss is left out of it.
+            fit = re.sub(r"[^\w.+-]+", "_", name)
+            stem = Path("runs") / f"{fit}-{time.strftime('%Y%m%d-%H%M%S')}"
             path, attempt = stem, 1
             while path.exists():
                 attempt += 1
@@ -77,6 +82,16 @@ class RunStore:
         if not (store.path / "config.yaml").is_file():
             raise UserError(f"{str(path)!r} is not the folder of a run: it has no config.yaml")
         return store
+
+    def note_where_it_began(self) -> None:
+        """Keep the current folder: modules that the configuration names may lie there."""
+        self.write_json(_PLACE, {"folder": os.getcwd()})
+
+    def search_where_it_began(self) -> None:
+        """Let modules be found in that folder too, last of all, whichever folder is the current one."""
+        folder = self.read_json(_PLACE).get("folder")
+        if isinstance(folder, str) and folder not in sys.path and Path(folder).is_dir():
+            sys.path.append(folder)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """The resolved configuration."""
@@ -115,11 +130,8 @@ class RunStore:
                     f"a callback has put {name!r}, a {type(value).__name__}, into the round's line; put plain numbers "
                     "there, as float(...) makes them"
                 )
-        with (self.path / _METRICS).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            # As safe as the state that follows it: an account of what was done must not end before it.
-            file.flush()
-            os.fsync(file.fileno())
+        # As safe as the state that follows it: an account of what was done must not end before it.
+        append_line(self.path / _METRICS, json.dumps(line))
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short, and one that is broken, are left out."""

@@ -26,9 +26,13 @@ from .kinds import (
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
+        "teacher_weights": "familiarity",
         "class_balance": 0.5,
+        "class_shares": "estimated",
         "cluster_refinery": False,
-        "feedback": "adaptive",
+        "feedback": "judged",
+        "answer": "judged",
+        "client_validation": 0.1,
         "target_smoothing": 0.75,
         "target_sharpness": 3.0,
     },
@@ -46,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "refine_weight_decay": 1e-6,
         "std_batches": 10,
         "target_smoothing": 0.75,
+        "teacher_mode": "train",
         "temperature": 1.0,
     },
 }
@@ -67,6 +72,15 @@ class MrTFSettings:
     base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
+    #: How what the local models say of a class is averaged: the weighted `mean` (the paper), or against clients that
+    #: lie the `median`, or the mean without the extremes (`trimmed`); for these two all models count the same, since a
+    #: liar sets his weight. Where clients know few classes each, who knows a class is rare, and is silenced too.
+    teacher_average: Literal["mean", "median", "trimmed"] = "mean"
+    #: The share of the weight that `trimmed` leaves out at either end.
+    teacher_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.34
+    #: How local models are read: as they would be used (`eval`), or in `train` mode, where BatchNorm answers by the
+    #: batch (of `std_batches`) and dropout by chance. Without these two layers there is no difference.
+    teacher_mode: Literal["eval", "train"] = "eval"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.
     temperature: Positive = 4.0
     #: The std of Eq. 6 is that of so many of the clients' batches of server samples (times `batch_size`), in their
@@ -94,7 +108,7 @@ class MrTFSettings:
     #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
     #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
-    #: (`estimated`), the more the better the clients have learnt. Estimated, a class may be rare or missing.
+    #: (`estimated`), which begin equal and move as the clients learn. Then a class may be rare or missing.
     class_shares: Literal["equal", "estimated"] = "equal"
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
@@ -107,13 +121,15 @@ class MrTFSettings:
     cluster_distance: Literal["cosine", "squared_euclidean"] = "cosine"
     #: How often Eq. 11-12 are iterated. The paper takes one step.
     cluster_steps: Count = 1
-    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), or
-    #: a mix whose refined share falls with the local loss (`adaptive`). A base that keeps client state (Scaffold)
-    #: gets `never` unless it is said otherwise: its clients' state belongs to its own start.
-    feedback: Literal["always", "never", "adaptive"] = "always"
+    #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
+    #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
+    #: to be better (`judged`, which needs `client_validation`). A base that keeps client state (Scaffold) gets `never`
+    #: unless it is said otherwise: its clients' state belongs to its own start.
+    feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
-    #: clients find better (`judged`, which needs `client_validation`).
-    answer: Literal["refined", "aggregated", "judged"] = "refined"
+    #: clients find better (`judged`, which needs `client_validation`). With `propagated` the refined model's answers
+    #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.
+    answer: Literal["refined", "aggregated", "judged", "propagated"] = "refined"
     #: The share of each client's samples that it keeps from training and judges the server's models with, before it
     #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
     #: tells three numbers. 0: nobody judges.
@@ -135,6 +151,9 @@ class MrTFSettings:
     refine_weight_decay: NonNegative = 0.0
     #: The largest norm of a refining step's gradient. 0 does not clip.
     refine_clip_norm: NonNegative = 0.0
+    #: The weight of following the targets on images moved by up to an eighth of their sides too, which costs a second
+    #: pass of the student per step. For images alone. 0: not at all.
+    consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
     #: Who refines. In an MPI simulation `teachers` lets each rank read the server's set with the models that it

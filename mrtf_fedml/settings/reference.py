@@ -44,6 +44,14 @@ def comments_of(settings: type[Any]) -> dict[str, str]:
     >>> comments_of(PrivacySettings)["enable_dp"]
     "FedML's own. Where it is on, `sigma` and `delta` are FedML's, and ours do nothing."
     """
+    parents = [parent for parent in settings.__mro__[1:] if dataclasses.is_dataclass(parent)]
+    if parents:
+        return {**comments_of(parents[0]), **_own_comments(settings)}
+    return _own_comments(settings)
+
+
+def _own_comments(settings: type[Any]) -> dict[str, str]:
+    """Those of the fields that the class itself has, without what it inherits."""
     source = textwrap.dedent(inspect.getsource(settings))
     lines = [line.strip() for line in source.splitlines()]
     (definition,) = ast.parse(source).body

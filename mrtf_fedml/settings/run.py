@@ -79,6 +79,11 @@ class RunSettings:
                 f"train_args.client_num_per_round is {self.train.client_num_per_round} but there are only "
                 f"{clients} clients; {remedy}"
             )
+        if self.train.min_clients > self.train.client_num_per_round:
+            raise UserError(
+                f"train_args.min_clients is {self.train.min_clients} but only {self.train.client_num_per_round} "
+                "clients take part in a round (client_num_per_round); lower it"
+            )
         return dataclasses.replace(self, train=dataclasses.replace(self.train, client_num_in_total=clients))
 
     def to_config(self) -> Config:

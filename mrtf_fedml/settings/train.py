@@ -7,20 +7,26 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .kinds import VALIDATED, Count, NonNegative, Positive
+from .kinds import VALIDATED, Count, NonNegative, Positive, Steps
 
 
 @dataclass(frozen=True, config=VALIDATED)
 class TrainSettings:
     """`train_args` and `validation_args`: the rounds and what a client does in one."""
 
-    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, or your own as
+    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, `FedBE`, `FedAUX`, `UWA`,
+    #: `SHOT`, `LAME`, or your own as
     #: `package.module:Class`. In a FedML project its own words stay FedML's; ours are `mrtf:FedAvg` and so on.
     federated_optimizer: str = "MrTF"
     #: K, how many clients there are. Where the data say it (`partition_method: user`, `loader`), leave it out.
     client_num_in_total: Count = 20
     #: How many clients take part in each round; at most all of them.
     client_num_per_round: Count = 5
+    #: With fewer updates that can be used than this, other clients are asked too; where none are left, or after
+    #: `max_retries`, the round leaves the model as it was, and the report says so.
+    min_clients: Count = 1
+    #: How often other clients are asked in one round.
+    max_retries: Steps = 2
     #: How many rounds. A run that is resumed may be given more.
     comm_round: Count = 20
     #: E, a client's passes over its own samples per round.

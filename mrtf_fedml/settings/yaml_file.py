@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..errors import UserError, nearest
+from .aliases import ALIASES
 from .mrtf import without_preset
 from .sections import Config, in_their_homes, section_keys
 
@@ -111,15 +112,31 @@ def with_changes(config: Config, changes: Iterable[str]) -> Config:
         name, equals, text = change.partition("=")
         if not equals:
             raise UserError(f"--set takes [section.]key=value, not {change!r}")
-        section, key = _home_of(name.strip(), changed)
+        section, key = home_of_key(name.strip(), changed)
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UserError(f"--set {name}: the value {text!r} is not valid YAML; put it in quotes") from None
-        if key == "preset":
-            changed[section] = without_preset(changed.get(section, {}))
-        changed.setdefault(section, {})[key] = value
+        _put(changed, section, key, value)
     return changed
+
+
+def with_values(config: Config, values: Mapping[str, Any], asker: str) -> Config:
+    """The same for keys with values of Python's; `asker` is who is named where there is no such key.
+
+    >>> with_values({"train_args": {"epochs": 1}}, {"lr": 0.1}, "label()")
+    {'train_args': {'epochs': 1, 'learning_rate': 0.1}}
+    """
+    changed = in_their_homes(config)
+    for name, value in values.items():
+        _put(changed, *home_of_key(name, changed, f"{asker}: "), value)
+    return changed
+
+
+def _put(config: Config, section: str, key: str, value: Any) -> None:
+    if key == "preset":
+        config[section] = without_preset(config.get(section, {}))
+    config.setdefault(section, {})[key] = value
 
 
 def warn_of_near_misses(config: Config) -> None:
@@ -132,19 +149,31 @@ def warn_of_near_misses(config: Config) -> None:
                 _log.warning("%s.%s is not a key of ours; did you mean %r?", section, key, close[0])
 
 
-def _home_of(name: str, config: Config) -> tuple[str, str]:
+def home_of_key(name: str, config: Config, asker: str = "--set ") -> tuple[str, str]:
+    """The section and the key that `[section.]key` means; where there is none, a sentence that `asker` begins."""
     section, dot, key = name.rpartition(".")
     ours = section_keys()
     if dot:
         known = [*ours.get(section, []), *config.get(section, {})]
         if section not in ours and section not in config:
-            raise UserError(f"--set {name}: there is no section {section!r}; {nearest(section, [*ours, *config])}")
+            raise UserError(f"{asker}{name}: there is no section {section!r}; {nearest(section, [*ours, *config])}")
+        key = key if key in known else ALIASES.get(key, key)
         if key not in known:
-            raise UserError(f"--set {name}: {section} has no key {key!r}; {nearest(key, known)}")
+            raise UserError(f"{asker}{name}: {section} has no key {key!r}; {nearest(key, known)}")
         return section, key
-    for place in (config, ours):
-        for candidate, keys in place.items():
-            if key in keys:
-                return candidate, key
+    for word in (key, ALIASES.get(key.lower().replace("-", "_"), key)):
+        for place in (config, ours):
+            for candidate, keys in place.items():
+                if word in keys:
+                    return candidate, word
     everywhere = {known_key for place in (config, ours) for keys in place.values() for known_key in keys}
-    raise UserError(f"--set {key}: there is no such key; {nearest(key, sorted(everywhere))}")
+    raise UserError(f"{asker}{key}: there is no such key; {_hint(key, sorted(everywhere))}")
+
+
+def _hint(key: str, known: list[str]) -> str:
+    """The nearest names; all of them are too many to read."""
+    containing = [name for name in known if len(key) > 2 and (key in name or name in key)]
+    close = list(dict.fromkeys([*difflib.get_close_matches(key, known, n=3), *containing]))[:4]
+    if not close:
+        return "docs/settings.md lists every key"
+    return "did you mean " + " or ".join(repr(name) for name in close) + "?"

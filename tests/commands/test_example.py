@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mrtf_fedml.commands.example import list_examples, write_example
+from mrtf_fedml.commands.example import described, list_examples, write_example
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import RunSettings
 
@@ -61,3 +61,11 @@ def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_files_for_own_data_ask_for_what_measurements_support(tmp_path: Path) -> None:
     for name in ("own_npz", "own_images", "own_csv"):
         assert yaml.safe_load(write_example(name, tmp_path).read_text())["mrtf_args"]["preset"] == "tuned"
+
+
+def test_the_list_says_what_each_is_for() -> None:
+    lines = described().splitlines()
+    for name in list_examples():
+        (line,) = [line for line in lines if line.split()[:1] == [name]]
+        assert line.endswith("."), f"{name} has a sentence"
+        assert len(line.split()) > 4

@@ -49,3 +49,17 @@ def test_where_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "predict" in capsys.readouterr().out
+
+
+def test_two_runs_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, rate in (("one", 0.1), ("other", 0.5)):
+        train = {"federated_optimizer": "MrTF", "comm_round": 3, "learning_rate": rate}
+        write_run(tmp_path / name, config={"data_args": {"dataset": "digits"}, "train_args": train})
+    assert main(["runs", "--compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 0
+    told = capsys.readouterr().out
+    assert "same label" in told
+    assert "100.0% of" in told
+    (line,) = [line for line in told.splitlines() if "learning_rate" in line]
+    assert line.split() == ["train_args.learning_rate", "0.1", "0.5"]
+    assert main(["runs", "--compare", str(tmp_path / "one"), str(tmp_path)]) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_each_seed_runs_every_algorithm() -> None:
 def test_presets_of_mrtf_stand_side_by_side_and_explicit_keys_stay() -> None:
     paper, tuned = (own(trial.config) for trial in planned(small_config(), ["MrTF:paper", "MrTF:tuned"], 1))
     assert (paper.preset, paper.feedback) == ("paper", "always")
-    assert (tuned.preset, tuned.feedback) == ("tuned", "adaptive")
+    assert (tuned.preset, tuned.feedback) == ("tuned", "judged")
     assert paper.refine_steps == tuned.refine_steps == 8
 
 
@@ -131,10 +131,10 @@ def test_the_ablation_switches_one_module_after_another_by_settings_alone() -> N
 
 def test_a_base_is_named_after_a_plus() -> None:
     plain, based, distilled = (
-        own(trial.config) for trial in planned(small_config(), ["MrTF:tuned", "MrTF:tuned+Scaffold", "FedDF+FedOpt"], 1)
+        own(trial.config) for trial in planned(small_config(), ["MrTF:paper", "MrTF:paper+Scaffold", "FedDF+FedOpt"], 1)
     )
     assert (plain.base, based.base, distilled.base) == ("FedAvg", "Scaffold", "FedOpt")
-    assert (plain.feedback, based.feedback) == ("adaptive", "never"), "what suits a base that keeps client state"
+    assert (plain.feedback, based.feedback) == ("always", "never"), "what suits a base that keeps client state"
     assert keys("MrTF+Scaffold") != keys("MrTF+Scaffold", scaffold_option=1) != keys("MrTF", scaffold_option=1)
     assert keys("MrTF") == keys("MrTF", scaffold_option=1)
     with pytest.raises(UserError, match="FedAvg has none"):

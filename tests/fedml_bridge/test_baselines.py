@@ -36,6 +36,7 @@ def fedavg(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("FedMMD", {"mmd_weight": 0}),
         ("FedOpt", {"server_optimizer": "sgd", "server_lr": 1.0, "server_momentum": 0.0}),
         ("Scaffold", {"comm_round": 1}),
+        ("LAME", {"lame_strength": 0}),
     ],
 )
 def test_the_degenerate_case_is_fedavg_and_no_other(
@@ -52,7 +53,16 @@ def test_the_degenerate_case_is_fedavg_and_no_other(
 
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
-    [("FedOpt", {"server_optimizer": "yogi"}), ("Scaffold", {"scaffold_option": 1}), ("Scaffold", {})],
+    [
+        ("FedOpt", {"server_optimizer": "yogi"}),
+        ("Scaffold", {"scaffold_option": 1}),
+        ("Scaffold", {}),
+        ("FedAUX", {}),
+        # These two change the answer after the last round alone, which a resumed run has at another place.
+        ("SHOT", {"shot_epochs": 1}),
+        ("LAME", {}),
+        ("MrTF", {"preset": "released"}),
+    ],
 )
 def test_a_resumed_run_equals_one_that_was_never_stopped(
     tmp_path: Path, algorithm: str, settings: dict[str, Any]

@@ -66,13 +66,16 @@ def as_foreign_tuple(dataset: Any) -> list[Any]:
     ]
 
 
-def test_one_word_in_the_yaml_runs_mrtf_on_a_projects_own_loaders(tmp_path: Path) -> None:
+def test_one_word_in_the_yaml_runs_mrtf_on_a_projects_own_loaders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     args, device, dataset, model = project(tmp_path)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     mrtf_fedml.register()
     FedMLRunner(args, device, as_foreign_tuple(dataset), model).run()
     run_dir = Path(args.mrtf_run_dir)
     assert run_dir == tmp_path / "run"
+    assert f"report            {run_dir / 'report.html'}" in capsys.readouterr().out, "the ending of mrtf run"
     assert (run_dir / "predictions.csv").read_text().count("\n") == 600
     from safetensors.torch import load_file
 

@@ -167,6 +167,8 @@ def test_an_interrupted_run_keeps_what_it_finished_and_goes_on(tmp_path: Path, f
     assert summary["interrupted"]
     assert (run_dir / "predictions.csv").read_text().count("\n") == 600
     done = summary["rounds"]
+    assert f"interrupted after {done} of 500 rounds" in told
+    assert f"Go on with: mrtf run --resume {run_dir}" in told
     assert len(metrics(run_dir)) == done
     assert main(["run", "--resume", str(run_dir), "--set", f"comm_round={done + 1}"]) == 0
     assert len(metrics(run_dir)) == done + 1
@@ -255,7 +257,8 @@ def test_the_model_file_holds_weights_and_how_to_use_them_and_nothing_of_the_run
     assert set(facts) == {"class_names", "input_shape", "model", "preprocessing", "version"}, "no time, path or score"
     assert facts["class_names"] == [str(digit) for digit in range(10)]
     assert (facts["input_shape"], facts["model"]["model"]) == ([1, 8, 8], "lenet")
-    assert facts["preprocessing"] == {"kind": "pixels", "mean": None, "deviation": None, "features": None}
+    nothing = dict.fromkeys(("mean", "deviation", "features", "columns"))
+    assert facts["preprocessing"] == {"kind": "pixels", **nothing}
 
 
 def test_a_raw_table_is_labelled_far_better_than_by_its_commonest_class(tmp_path: Path) -> None:
@@ -269,3 +272,61 @@ def test_a_raw_table_is_labelled_far_better_than_by_its_commonest_class(tmp_path
     assert json.loads((run_dir / "summary.json").read_text())["accuracy"] > 0.85
     told = RunStore(run_dir).read_model()[1]["preprocessing"]
     np.testing.assert_allclose(told["mean"], x[150:].mean(axis=0), rtol=1e-5)
+
+
+def test_fewer_rounds_than_are_done_is_said_to_be_fewer(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--resume", str(finished), "--set", "comm_round=2"]) == 2
+    assert "has done 3 rounds already, more than comm_round 2" in capsys.readouterr().err
+
+
+def test_a_run_interrupted_in_its_first_round_says_that_nothing_was_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stopping.py").write_text(
+        "import mrtf_fedml\n\n\n"
+        "class Stop(mrtf_fedml.Callback):\n"
+        "    def on_asking(self, run, clients):\n        raise KeyboardInterrupt\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    config = small_config(run_dir=str(tmp_path / "run"), callbacks=["stopping:Stop"])
+    assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", config))]) == 130
+    assert "nothing was finished" in capsys.readouterr().err
+
+
+def test_a_run_is_reported_and_resumed_from_another_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    elsewhere.mkdir()
+    (work / "wards_of_mine.py").write_text(
+        "import numpy as np\n"
+        "from mrtf_fedml.data import Source\n\n\n"
+        "def load():\n"
+        "    x = np.eye(40)\n"
+        "    ids = [str(n) for n in range(10)]\n"
+        "    return Source('wards', x[:30], np.arange(30) % 2, x[30:], None, ['no', 'yes'], ids)\n"
+    )
+    np.savez(work / "own.npz", x_train=np.eye(30), y_train=np.arange(30) % 2, x_test=np.eye(30)[:9])
+    small = {"model": "mlp", "hidden_size": 8, "comm_round": 1, "partition_method": "iid"}
+    clients = {"client_num_in_total": 2, "client_num_per_round": 2}
+    monkeypatch.chdir(work)
+    for name, keys in (
+        ("by_file", {"dataset": "npz", "data_file": "own.npz"}),
+        ("by_loader", {"loader": "wards_of_mine:load"}),
+    ):
+        config = small_config(**keys, **small, **clients, run_dir=name)
+        assert main(["run", "--cf", str(write_yaml(work / f"{name}.yaml", config))]) == 0
+    names = [json.loads((work / name / "summary.json").read_text())["dataset"] for name in ("by_file", "by_loader")]
+    assert names == ["own", "wards_of_mine:load"], "a run is called by the file or the function, not `digits`"
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(work)])
+    monkeypatch.delitem(sys.modules, "wards_of_mine")
+    capsys.readouterr()
+    for name in ("by_file", "by_loader"):
+        assert main(["report", str(work / name)]) == 0
+        assert "without pictures" not in capsys.readouterr().err
+        assert main(["run", "--resume", str(work / name), "--set", "comm_round=2"]) == 0
+    (work / "own.npz").unlink()
+    assert main(["report", str(work / "by_file")]) == 0
+    assert "without pictures of the samples" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mrtf_fedml.algorithms import ClientUpdate, MrTF, ServerBench
+from mrtf_fedml.algorithms.teachers_read import teachers_read
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.models.weights import snapshot
 from mrtf_fedml.refinery import distillation_targets
@@ -143,6 +144,25 @@ def test_the_student_steps_as_in_the_program(clip: float) -> None:
     numbers = {"steps": 30, "clip": clip, "decay": 0.1, "rate": 1e-3}
     expected = adam_as_released(weight, inputs, targets, numbers)
     np.testing.assert_allclose(student.weight.detach().numpy(), expected, rtol=0, atol=1e-9)
+
+
+def test_local_teachers_are_read_in_train_mode() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    inputs = torch.randn(21, 4)
+    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 3)
+    weights = snapshot(model)
+    updates = [ClientUpdate(0, 1, weights, 0.5)]
+    # Batches of 2 * 5 samples; the last one of 1 joins the one before it.
+    read = teachers_read(bench, updates, MrTFSettings(teacher_mode="train", std_batches=2), batch_size=5)[0]
+    hidden = inputs @ weights["0.weight"].T + weights["0.bias"]
+    parts = [
+        (part - part.mean(dim=0)) / (part.var(dim=0, correction=0) + 1e-5).sqrt() for part in (hidden[:10], hidden[10:])
+    ]
+    by_hand = torch.relu(torch.cat(parts)) @ weights["3.weight"].T + weights["3.bias"]
+    torch.testing.assert_close(read, by_hand)
+    assert (read - bench.logits(weights)).abs().max() > 1e-3
+    assert not teachers_read(bench, updates, MrTFSettings(), batch_size=5), "the refinery reads them itself"
 
 
 def test_rounds_go_on_as_in_the_program() -> None:

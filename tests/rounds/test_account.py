@@ -81,4 +81,4 @@ def test_the_line_of_a_round_is_on_the_disk_when_its_state_is_written(
     RunStore(tmp_path).append_metrics({"round": 0})
     account, run = started(tmp_path, 0)
     account.on_asking(run, [0])
-    assert synced == ["metrics.jsonl", "privacy.jsonl", "state"]
+    assert synced == ["metrics.jsonl", tmp_path.name, "privacy.jsonl", "state"]

@@ -42,14 +42,15 @@ def test_the_defaults_are_the_papers_words() -> None:
         assert getattr(settings, key) == value
 
 
-def test_tuned_changes_five_things_and_explicit_keys_win() -> None:
+def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
-    assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("adaptive", 0.75, 3.0)
-    assert (tuned.class_balance, tuned.cluster_refinery) == (0.5, False)
+    assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
+    assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
+    assert (tuned.teacher_weights, tuned.answer, tuned.client_validation) == ("familiarity", "judged", 0.1)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
     assert replace(tuned, **unchanged) == paper
-    mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "never"})
-    assert (mixed.feedback, mixed.target_smoothing) == ("never", 0.75)
+    mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "adaptive"})
+    assert (mixed.feedback, mixed.target_smoothing) == ("adaptive", 0.75)
 
 
 @pytest.mark.parametrize(

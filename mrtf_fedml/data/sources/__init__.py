@@ -52,6 +52,8 @@ def load_source(settings: DataSettings) -> Source:
     >>> load_source(DataSettings(dataset="digits")).x_test.shape
     (599, 8, 8)
     """
+    if settings.dataset == "arrays":
+        raise UserError("data_args.dataset is arrays: the data were in the program that called mrtf_fedml.label()")
     if settings.dataset not in SOURCES:
         raise UserError(
             f"data_args.dataset is {settings.dataset!r}, which is no dataset; "

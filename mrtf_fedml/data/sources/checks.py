@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import UserError
 from ..names import printable, shown
+from .csv_columns import Columns
 from .source import (
     Array,
     Labels,
@@ -38,6 +39,7 @@ def checked_source(
     tokens: bool = False,
     augments: bool = False,
     features: list[str] | None = None,
+    columns: Columns | None = None,
     unknown: bool = False,
 ) -> Source:
     """The arrays as a `Source`, or a `UserError` that names `origin` and the array at fault.
@@ -74,7 +76,8 @@ def checked_source(
         users,
         tokens,
         augments,
-        features,
+        features if columns is None else columns.features,
+        columns,
     )
 
 

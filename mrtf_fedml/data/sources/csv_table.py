@@ -29,16 +29,22 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|index|level_0)?")
 
 
+#: A name that ends in such a word, of a column in which no number comes twice.
+_IDS = re.compile(r"(?i)(.*[_ .-])?(id|uuid|key|nr|no)|.*[a-z]I[Dd]")
+_ENOUGH = 20
+
+
 def load_csv(settings: DataSettings) -> Source:
     """The clients' rows from `data_file`, with their classes in `label_column`; the server's from `server_file`.
 
-    The server's file has the same features, in any order; its labels may be missing. Every other column is a
-    feature and must be a number in every row. Classes may be any texts: they are numbered in order.
+    The server's file has the same features, in any order; its labels may be missing. Every other column that is not
+    among `ignore_columns` is a feature: numbers, or a category, whose texts become a feature each. Classes may be any
+    texts: they are numbered in order.
     """
     id_column = "id" if settings.id_column is None else settings.id_column
     apart = {name for name in (settings.label_column, id_column, settings.user_column) if name is not None}
-    clients = read_table(settings, "data_file", apart, ("label_column", "user_column"))
-    server = read_table(settings, "server_file", apart, ("id_column",), clients.names)
+    clients = read_table(settings, "data_file", apart, ("label_column", "user_column", "ignore_columns"))
+    server = read_table(settings, "server_file", apart, ("id_column",), clients.columns)
     labels = clients.texts[settings.label_column]
     class_names = _sorted(clients, set(labels))
     _warn(clients, settings)
@@ -52,7 +58,7 @@ def load_csv(settings: DataSettings) -> Source:
         class_names=class_names,
         ids=server.texts.get(id_column),
         users=_users(clients, server, settings.user_column),
-        features=clients.names,
+        columns=clients.columns,
     )
 
 
@@ -65,7 +71,21 @@ def _warn(clients: Table, settings: DataSettings) -> None:
             LARGE,
         )
     counted = np.arange(len(clients.features), dtype=np.float32)
-    for position, name in enumerate(clients.names):
+    for position, name in enumerate(clients.columns.features):
+        values = clients.features[:, position]
+        if (
+            _IDS.fullmatch(name)
+            and len(set(values.tolist())) == len(values) >= _ENOUGH
+            and all(value.is_integer() for value in values.tolist())
+        ):
+            logger.warning(
+                "%r: the column %r looks like ids and is taken as a feature; make it the ids with data_args.id_column: "
+                "%r, or leave it out with data_args.ignore_columns: [%s]",
+                str(clients.path),
+                name,
+                name,
+                name,
+            )
         if _ROW_NUMBERS.fullmatch(name) and (clients.features[:, position] == counted).all():
             logger.warning(
                 "%r: the column %r counts the rows and is taken as a feature; leave it out of both files (pandas: "

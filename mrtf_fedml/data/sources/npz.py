@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
+from ..names import shown
 from .checks import checked_source, texts_of
 from .memory import Memory, memory_of
 from .npz_arrays import read_npz
@@ -43,11 +44,31 @@ def load_npz(settings: DataSettings) -> Source:
         letters = _letters(origin, more["alphabet"])
         _check_indices(origin, arrays, len(letters))
         arrays.setdefault("class_names", letter_names(letters))
+    else:
+        _number_texts(origin, arrays)
     source = checked_source(path.stem, origin, **arrays, tokens="alphabet" in more)
     source = replace(source, users=_users(origin, arrays, more))
     if source.x_train.dtype == np.uint8 and source.x_train.ndim == 2 and not source.tokens:
         logger.warning("%r: x_train holds rows of uint8, taken as a table's numbers; give images as N,H,W", str(path))
     return source
+
+
+def _number_texts(origin: str, arrays: dict[str, Any]) -> None:
+    """Labels that are texts become the numbers of their classes: those of class_names, else in the letters' order."""
+    if arrays["y_train"].dtype.kind not in "US":
+        return
+    texts = {key: texts_of(arrays[key].reshape(-1)) for key in ("y_train", "y_test") if key in arrays}
+    if "class_names" not in arrays:
+        arrays["class_names"] = sorted(set(texts["y_train"]))
+    number = {name: place for place, name in enumerate(texts_of(arrays["class_names"]))}
+    for key, labels in texts.items():
+        unknown = next((label for label in labels if label not in number), None)
+        if unknown is not None:
+            known = "class_names does not list" if key == "y_train" else "no client has"
+            raise UserError(
+                f"{origin}: {key} has the label {shown(unknown)}, which {known}; correct it or leave it out"
+            )
+        arrays[key] = np.array([number[label] for label in labels], dtype=np.int64).reshape(arrays[key].shape)
 
 
 def _read(path: Path, origin: str, memory: Memory) -> dict[str, Array]:

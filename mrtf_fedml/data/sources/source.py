@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from .csv_columns import Columns
+
 Array = npt.NDArray[np.generic]
 Labels = npt.NDArray[np.int64]
 
@@ -49,8 +51,10 @@ class Source:
     tokens: bool = False
     #: The samples are natural images: a mirrored or shifted one is of the same class.
     augments: bool = False
-    #: The names of a table's columns, where they have any.
+    #: The names of a table's features, where they have any.
     features: list[str] | None = field(default=None, repr=False)
+    #: How the columns of a file became those features.
+    columns: Columns | None = field(default=None, repr=False)
 
     @property
     def class_num(self) -> int:

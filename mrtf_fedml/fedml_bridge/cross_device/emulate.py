@@ -9,17 +9,16 @@ import argparse
 import contextlib
 import logging
 import queue
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 
 from ...data import load
 from ...errors import RunStopped, UserError
+from ...process.signals import code_of, hear_sigterm
 from ...settings import RunSettings
 from ...settings.yaml_file import Config, read_config, with_changes
 from .bucket import Bucket
@@ -33,14 +32,14 @@ _LOOK_SECONDS = 0.5
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Emulate devices until the run is over; 0 well, 1 no server, 2 a wrong setting, 130 interrupted."""
+    """Emulate devices until the run is over; 0 well, 1 no server, 2 a wrong setting, 130 or 143 interrupted."""
     parser = argparse.ArgumentParser(description="emulated devices for a run across devices")
     parser.add_argument("--cf", required=True, metavar="FILE.yaml", help="the run's configuration")
     parser.add_argument("--devices", required=True, metavar="A-B", help="their ids: 3, 1-4 or 1,5,7-9")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key")
     options = parser.parse_args(words)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    hear_sigterm()
     try:
         emulate(with_changes(read_config(options.cf), options.set), ids_in(options.devices))
     except UserError as error:
@@ -49,8 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except RunStopped as error:
         print(f"emulator: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return code_of(interrupt)
     return 0
 
 
@@ -124,10 +123,6 @@ def ids_in(text: str) -> list[int]:
     except ValueError:
         raise UserError(f"--devices {text!r} is no list of ids such as 1-4 or 1,5,7-9") from None
     return ids
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

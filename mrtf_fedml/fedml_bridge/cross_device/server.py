@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...algorithms import ClientUpdate, NoReply
-from ...algorithms.sampling import chosen_clients
+from ...algorithms.sampling import chosen_among
 from ...errors import RunStopped
 from ...rounds.round import Handout, Reply
 from ..offline import wants_platform
@@ -108,14 +109,13 @@ class DeviceServer:
         if here < enough:
             _log.warning("%d of %d devices came within %g s; the run starts with them", here, enough, seconds)
 
-    def _choose(self, round_index: int) -> list[int]:
+    def _choose(self, round_index: int, asked: Sequence[int]) -> list[int]:
         """The clients of a round, among those that are there."""
         while self.desk.tend(0.0):
             pass
         self._gather(self._timeouts.min_silos, "are left")
         here, per_round = self.attendance.here, self.settings.train.client_num_per_round
-        places = chosen_clients(round_index, len(here), per_round, self.settings.common.random_seed)
-        return [here[place] for place in places]
+        return chosen_among(here, asked, round_index, per_round, self.settings.common.random_seed)
 
     def _ask(self, handout: Handout) -> list[Reply]:
         self._round, self._replies = handout.round, {}
@@ -144,7 +144,7 @@ class DeviceServer:
             self.attendance.late(client)
             self._leave_out(client, f"it gave no answer within {seconds:g} s (comm_args.silo_timeout)")
         answered = sum(isinstance(reply, ClientUpdate) for reply in self._replies.values())
-        if answered < self._timeouts.min_silos:
+        if answered < self._timeouts.min_silos and not handout.again:
             raise RunStopped(
                 f"in round {handout.round} {answered} of {len(handout.clients)} devices gave an answer that can be "
                 f"used, fewer than comm_args.min_silos ({self._timeouts.min_silos}); the rounds before are saved: go "

@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from fedml.core.distributed.communication.message import Message
 
 from ...algorithms import ClientUpdate, NoReply
-from ...algorithms.sampling import chosen_clients
+from ...algorithms.sampling import chosen_among
 from ...errors import RunStopped, UserError
 from ...rounds.round import Handout, Reply
 from ..messages import scale_payload, start_payload, update_of
@@ -99,13 +100,12 @@ class SiloServer(SiloManager):
             _log.warning("silos %s did not come within %g s; the run starts without them", missing, seconds)
         self._require_enough("came")
 
-    def _choose(self, round_index: int) -> list[int]:
+    def _choose(self, round_index: int, asked: Sequence[int]) -> list[int]:
         """The clients of a round, among those that are there."""
         self._drain()
         self._require_enough("are left")
-        here, settings = sorted(self.presence.here), self.settings
-        per_round, seed = settings.train.client_num_per_round, settings.common.random_seed
-        return [here[place] for place in chosen_clients(round_index, len(here), per_round, seed)]
+        per_round, seed = self.settings.train.client_num_per_round, self.settings.common.random_seed
+        return chosen_among(sorted(self.presence.here), asked, round_index, per_round, seed)
 
     def _ask(self, handout: Handout) -> list[Reply]:
         self._hand_out(handout)
@@ -164,7 +164,7 @@ class SiloServer(SiloManager):
             _log.warning("silos %s gave no answer in round %d and are left out of it", silent, handout.round)
         self._awaited = {}
         usable = sum(isinstance(answer, ClientUpdate) for answer in self._answers.values())
-        if usable < self.silo_settings.min_silos:
+        if usable < self.silo_settings.min_silos and not handout.again:
             raise RunStopped(
                 f"in round {handout.round} {usable} of {len(chosen)} silos answered within {seconds:g} s "
                 f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "

@@ -16,7 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
+from ...algorithms.bench import refuse_moves
 from ...errors import UserError
+from ...models.lone_sample import running_statistics
 from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
@@ -124,11 +126,12 @@ class SharedBench(ServerBench):
         """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
         if self.crew is None:
             return super().distil(student, inputs, targets, settings, generator)
+        refuse_moves(inputs, settings)
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
         steps = DistillationSteps.of(settings)
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
-        with computing(self.precision.distilling, inputs.device):
+        with computing(self.precision.distilling, inputs.device), running_statistics(student, samples=len(inputs)):
             return distill(student, inputs, targets, steps, generator, self.crew)
 
 
@@ -152,12 +155,14 @@ class RefiningTrainer:
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.
         generator.set_state(order.tensors[_GENERATOR].clone())
         targets = order.tensors[_TARGETS].to(self.bench.inputs.device)
-        precision, device = self.bench.precision.distilling, self.bench.inputs.device
+        model, inputs, steps = self.bench.model, self.bench.inputs, order.facts["steps"]
+        precision = self.bench.precision.distilling
         with (
+            computing(precision, inputs.device),
             forked(self.seed, "distillation dropout", order.facts["round"], self.crew.rank),
-            computing(precision, device),
+            running_statistics(model, samples=len(inputs)),
         ):
-            distill(self.bench.model, self.bench.inputs, targets, order.facts["steps"], generator, self.crew)
+            distill(model, inputs, targets, steps, generator, self.crew)
 
 
 def without_logits(tensors: Payload) -> tuple[dict[str, Tensor], Tensor | None]:

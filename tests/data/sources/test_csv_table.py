@@ -190,3 +190,53 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(UserError, match=r"pipe.csv' cannot be opened \(it is no file\); correct data_args.data_file"):
         load(tmp_path, data_file=str(tmp_path / "pipe.csv"))
+
+
+def test_categories_become_a_feature_per_text_in_both_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clients = "colour,age,label\nred,1,a\nblue,2,b\nred,3,a\n"
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        source = load(tmp_path, clients, "age,colour\n4,blue\n5,violet\n", user_column=None)
+    assert source.features == ["colour=blue", "colour=red", "age"]
+    assert source.x_train.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 3]]
+    assert source.x_test.tolist() == [[1, 0, 4], [0, 0, 5]]
+    assert "no client has the category colour=violet (1 rows)" in caplog.text
+
+
+def test_missing_values_are_filled_where_that_is_asked_for(tmp_path: Path) -> None:
+    clients = "colour,age,label\nred,1,a\n,NA,b\nblue,3,a\n"
+    server = "age,colour\n-,?\n"
+    with pytest.raises(UserError, match=r"line 3, column 'colour': '' is no finite number.*fill_missing: true"):
+        load(tmp_path, clients, server, user_column=None)
+    source = load(tmp_path, clients, server, user_column=None, fill_missing=True)
+    assert source.x_train.tolist() == [[0, 1, 1], [0, 0, 2], [1, 0, 3]]
+    assert source.x_test.tolist() == [[0, 0, 2]]
+    with pytest.raises(UserError, match="the column 'age' has no value in any row"):
+        load(tmp_path, "age,x,label\n,1,a\n,2,b\n", "age,x\n1,1\n", user_column=None, fill_missing=True)
+
+
+def test_columns_that_are_no_features_are_left_out_or_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [f"patient {n},{n + 100},{n % 7},{'ab'[n % 2]}" for n in range(30)]
+    clients = "\n".join(["name,patient_id,x,label", *rows]) + "\n"
+    server = "name,patient_id,x\nnobody,7,1\n"
+    with pytest.raises(UserError, match=r"'name' has more than 29 different texts.*ignore_columns: \[name\]"):
+        load(tmp_path, clients, server, user_column=None)
+    with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
+        source = load(tmp_path, clients, server, user_column=None, ignore_columns="name")
+    assert source.features == ["patient_id", "x"]
+    assert "'patient_id' looks like ids and is taken as a feature" in caplog.text
+    with_ids = {"id_column": "patient_id", "ignore_columns": ["name"]}
+    source = load(tmp_path, clients, server, user_column=None, **with_ids)
+    assert (source.features, source.ids) == (["x"], ["7"])
+    with pytest.raises(UserError, match=r"has no column 'nam'; correct data_args\.ignore_columns"):
+        load(tmp_path, clients, server, user_column=None, ignore_columns=["nam"])
+
+
+def test_a_spreadsheets_other_separators_are_found(tmp_path: Path) -> None:
+    clients, server = "age;weight;label\n1,5;2;a\n3;-0,25;b\n", "weight\tage\n1.5\t2\n"
+    source = load(tmp_path, clients, server, user_column=None)
+    assert source.x_train.tolist() == [[1.5, 2], [3, -0.25]]
+    assert source.x_test.tolist() == [[2, 1.5]]
+    strange = "age:weight:label\n1:2:a\n"
+    with pytest.raises(UserError, match=r"has no column 'label'.*name it with data_args.separator"):
+        load(tmp_path, strange, server, user_column=None)
+    assert len(load(tmp_path, strange + "3:4:b\n", "weight:age\n1:2\n", user_column=None, separator=":").x_train) == 2

@@ -1,0 +1,57 @@
+"""`mrtf completion`: what lets a shell complete the commands, their options and the names of examples."""
+
+from __future__ import annotations
+
+import argparse
+
+from .example import list_examples
+
+_BASH = """_mrtf() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words="{commands}"
+    else
+        case "${{COMP_WORDS[1]}}" in
+{cases}
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    # Anything else is a file or a folder.
+    [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "$word"))
+}}
+complete -o filenames -F _mrtf mrtf"""
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script for `bash`, `zsh` or `fish`, made from what the parser knows."""
+    words = _words(parser)
+    if shell == "fish":
+        return "\n".join(_fish(words))
+    cases = "\n".join(f'            {name}) words="{" ".join(own)}" ;;' for name, own in words.items())
+    script = _BASH.format(commands=" ".join(words), cases=cases)
+    how = "~/.bashrc" if shell == "bash" else "~/.zshrc"
+    head = f'# Put this line into {how}:  eval "$(mrtf completion {shell})"'
+    return "\n".join([head, *(["autoload -U bashcompinit && bashcompinit"] if shell == "zsh" else []), script])
+
+
+def _fish(words: dict[str, list[str]]) -> list[str]:
+    lines = ["# Put this line into ~/.config/fish/config.fish:  mrtf completion fish | source"]
+    lines.append(f"complete -c mrtf -n __fish_use_subcommand -f -a '{' '.join(words)}'")
+    for name, own in words.items():
+        for word in own:
+            kind = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
+            lines.append(f"complete -c mrtf -n '__fish_seen_subcommand_from {name}' {kind}")
+    return lines
+
+
+def _words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The words that may follow each command."""
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    words = {}
+    for name, command in commands.choices.items():
+        own = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
+        own += [
+            str(choice) for action in command._actions if not action.option_strings for choice in action.choices or ()
+        ]
+        words[name] = [*own, *(list_examples() if name == "example" else [])]
+    return words

@@ -1,0 +1,95 @@
+"""`mrtf reproduce`: a figure or table of the paper, run again."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from ..errors import UserError
+from ..experiments.progress import ComparisonProgress
+from ..experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
+from ..experiments.reproduce.listing import listed
+from ..experiments.reproduce.page import PAGE, write_page
+from ..experiments.reproduce.parameters import Budget
+from ..experiments.reproduce.results import told, write
+from ..experiments.reproduce.scene import Request, Scene
+from ..experiments.reproduce.shelf import Shelf
+from ..settings.secrets import words_without_secrets
+
+INTERRUPTED = 130
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Run the scene, or list all, or write the page of those that are done."""
+    stand_in = list(options.stand_in or [])
+    if options.scene is None and stand_in and stand_in[-1] in SCENES:
+        # `--stand-in SCENE`: the word behind the option was the scene.
+        options.scene, stand_in[-1] = stand_in[-1], ""
+    scene = scene_named(options.scene) if options.scene is not None else None
+    request = _request(options, stand_in, scene)
+    if options.list:
+        print(listed(request))
+        return 0
+    if scene is None:
+        return _page(request, options.page)
+    request.shelf.require(request.wanted(scene.datasets), scene.name)
+    return _play(scene, request)
+
+
+def _request(options: argparse.Namespace, stand_in: list[str], scene: Scene | None) -> Request:
+    if options.seeds is not None and options.seeds < 1:
+        raise UserError(f"--seeds is {options.seeds}; at least one is needed")
+    if options.jobs < 1:
+        raise UserError(f"--jobs is {options.jobs}; at least one run must be at work")
+    if options.only and scene is None:
+        raise UserError("--only confines a scene to some of its datasets; name the scene too")
+    return Request(
+        shelf=Shelf(Path(options.data).expanduser(), stand_in),
+        out=Path(options.out),
+        presets=presets_named(options.preset),
+        budget=Budget(options.budget),
+        seeds=options.seeds or (scene.seeds if scene else 1),
+        jobs=options.jobs,
+        only=datasets_named(options.only, scene) if scene else (),
+        grid=options.grid,
+        changes=options.set,
+        progress=ComparisonProgress(),
+    )
+
+
+def _page(request: Request, asked: bool) -> int:
+    if not asked:
+        raise UserError(f"name a scene to reproduce: {', '.join(SCENES)}; or --list, or --page")
+    page = write_page(request.out)
+    if page is None:
+        raise UserError(f"no scene is done yet in {str(request.out)!r}; begin with `mrtf reproduce logi --stand-in`")
+    print(f"The page is {page}")
+    return 0
+
+
+def _play(scene: Scene, request: Request) -> int:
+    command = _command(sys.argv[1:], scene)
+    if not scene.refines and request.presets != ("paper",):
+        request.progress.tell(f"{scene.name}: no model is refined here, so --preset changes nothing")
+    try:
+        outcome = scene.play(request)
+    except KeyboardInterrupt:
+        request.progress.close()
+        print(f"mrtf: interrupted; what is done is kept in {request.out}; go on with: {command}", file=sys.stderr)
+        return INTERRUPTED
+    folder = write(scene, request, outcome, command)
+    write_page(request.out)
+    print(told(scene, request, outcome, folder))
+    print(f"The page of all scenes done so far is {request.out / PAGE}")
+    return 0
+
+
+def _command(words: list[str], scene: Scene) -> str:
+    """What was typed, to be typed again; where a program called us, the scene alone."""
+    return (
+        shlex.join(["mrtf", *words_without_secrets(words)])
+        if words[:1] == ["reproduce"]
+        else f"mrtf reproduce {scene.name}"
+    )

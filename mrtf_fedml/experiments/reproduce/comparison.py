@@ -1,0 +1,191 @@
+"""Scenes that compare whole federated runs: their panels, and doing the runs, none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import UserError
+from ...rounds.store import RunStore
+from ...settings.yaml_file import with_changes
+from ..plan import ABLATION, Trial, planned
+from ..runner import Runner
+from ..scores import Metrics, Row, rows_of
+from .datasets import DATASETS
+from .parameters import Budget, Parameters, configuration
+from .scene import Number, Outcome, Request, Verdict, Work
+
+#: What the paper's word MrTF is here: one algorithm for each preset.
+MRTF = "MrTF"
+#: Samples of a step of refining.
+REFINE_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a figure, or one column of a table: its place, and the run's parameters."""
+
+    row: str
+    column: str
+    parameters: Parameters
+
+    @property
+    def title(self) -> str:
+        """Row and column in one line."""
+        return ", ".join(part for part in (self.row, self.column) if part)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A panel whose runs are done.
+
+    Attributes:
+        panel: which.
+        row: its row's name with what stands in for the data.
+        rows: what each algorithm reached, by its label.
+        metrics: of the first seed's run of each label, round by round.
+    """
+
+    panel: Panel
+    row: str
+    rows: dict[str, Row]
+    metrics: dict[str, Metrics]
+
+
+#: Draws the panels.
+Draw = Callable[[Sequence[Done]], Any]
+#: Judges them, for each preset.
+Judge = Callable[[Sequence[Done], Sequence[str]], list[Verdict]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A scene's panels and algorithms, how they are drawn and what is asked of them."""
+
+    panels: tuple[Panel, ...]
+    algorithms: tuple[str, ...]
+    draw: Draw
+    judge: Judge
+    ablation: bool = False
+    seeds: int = 1
+
+    def play(self, scene: str, request: Request) -> Outcome:
+        """Do the runs that are not done, and tell what they show."""
+        panels = [panel for panel in self.panels if self._is_wanted(panel, request)]
+        planned_trials = {panel.title: self._trials(panel, request) for panel in panels}
+        every = [trial for trials in planned_trials.values() for trial in trials]
+        runner = Runner(request.out, request.jobs, request.progress)
+        waiting = len({trial.key for trial in every if not runner.is_done(trial)})
+        number = len({trial.key for trial in every})
+        request.progress.tell(f"{scene}: {number} runs, {waiting} of them to be done, in {runner.folder}")
+        runner.do(every)
+        done = [self._done(panel, planned_trials[panel.title], runner, request) for panel in panels]
+        seconds = {trial.key: _seconds(read(runner, trial)) for trial in every}
+        return Outcome(
+            self.draw(done),
+            [number for panel in done for number in self._numbers(panel)],
+            self.judge(done, request.presets),
+            sum(seconds.values()),
+            self._notes(request),
+        )
+
+    def cost(self, budget: Budget) -> list[Work]:
+        """What one seed of one preset has to compute."""
+        works = []
+        for panel in self.panels:
+            dataset = DATASETS[panel.parameters.dataset]
+            own = budget.on(panel.parameters)
+            share = 1.0 if panel.parameters.split.method != "user" else budget.share
+            each = dataset.samples / panel.parameters.clients
+            server = max(500, dataset.server_samples * (budget.share if share == 1.0 else share))
+            for algorithm in self.algorithms:
+                refines = algorithm not in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "PA")
+                trained = own.chosen * each * own.epochs + (own.refine_steps * REFINE_BATCH if refines else 0)
+                readings = 1 + (own.chosen + 2 if refines else 0)
+                model = own.model or dataset.model
+                works.append(Work(dataset.name, model, own.rounds * trained, own.rounds * readings * server))
+        return works
+
+    def labels(self, presets: Sequence[str]) -> list[str]:
+        """The algorithms as `mrtf compare` names them."""
+        if self.ablation:
+            return [*ABLATION, *(f"{MRTF}:{preset}" for preset in presets if preset != "paper")]
+        labels: list[str] = []
+        for name in self.algorithms:
+            labels += [f"{MRTF}:{preset}" for preset in presets] if name == MRTF else [name]
+        return labels
+
+    def _is_wanted(self, panel: Panel, request: Request) -> bool:
+        return bool(request.wanted([panel.parameters.dataset]))
+
+    def _trials(self, panel: Panel, request: Request) -> list[Trial]:
+        asked = panel.parameters
+        data = request.data(asked.dataset)
+        server = request.data(asked.server_dataset) if asked.server_dataset else None
+        config = configuration(asked, request.budget, data, server)
+        config = with_changes(config, request.changes)
+        rates = ",".join(f"{rate:g}" for rate in data.dataset.rates)
+        grid = [f"learning_rate={rates}"] if request.grid else []
+        bars = [label for label in self.labels(request.presets) if label in ABLATION and self.ablation]
+        others = [label for label in self.labels(request.presets) if label not in bars]
+        trials = planned(config, bars, request.seeds, grid, ablation=True) if bars else []
+        return trials + (planned(config, others, request.seeds, grid) if others else [])
+
+    def _done(self, panel: Panel, trials: list[Trial], runner: Runner, request: Request) -> Done:
+        rows = rows_of(trials, lambda trial: read(runner, trial), None)
+        first = {row.label: next(t for t in trials if (t.label, t.point) == (row.label, row.point)) for row in rows}
+        dataset, stands_in = DATASETS[panel.parameters.dataset], request.data(panel.parameters.dataset).stands_in
+        name = panel.row.replace(dataset.title, f"{dataset.title}\n(stand-in)") if stands_in else panel.row
+        return Done(
+            panel,
+            name,
+            {row.label: row for row in rows},
+            {label: read(runner, trial) for label, trial in first.items()},
+        )
+
+    def _numbers(self, done: Done) -> list[Number]:
+        numbers = []
+        for label, row in done.rows.items():
+            name, _, preset = label.partition(":")
+            what = f"{done.panel.title}, {name}"
+            numbers.append(Number(what, 100 * row.final.mean, preset or ("paper" if self.ablation else ""), 2))
+        return numbers
+
+    def _notes(self, request: Request) -> list[str]:
+        notes = ["Numbers are accuracies after the last round in percent" + _over(request.seeds)]
+        if request.grid:
+            notes.append("Each algorithm's best learning rate by final accuracy chosen by labels as in the paper")
+        else:
+            notes.append("One learning rate, the middle one of those the paper tries; --grid tries all of them")
+        return notes
+
+
+def read(runner: Runner, trial: Trial) -> Metrics:
+    """A run's rounds."""
+    return RunStore(runner.run_dir(trial)).read_metrics()
+
+
+def named(label: str) -> str:
+    """An algorithm's name in a figure.
+
+    >>> named("MrTF:tuned"), named("FedAvg")
+    ('MrTF (tuned)', 'FedAvg')
+    """
+    name, colon, preset = label.partition(":")
+    return f"{name} ({preset})" if colon else name
+
+
+def best_of(done: Done, label: str, others: Sequence[str], measure: Callable[[Row], float]) -> bool:
+    """Whether the algorithm is at least as good as all others by that measure."""
+    if label not in done.rows:
+        raise UserError(f"{label} was not run")
+    return all(measure(done.rows[label]) >= measure(done.rows[other]) for other in others if other in done.rows)
+
+
+def _seconds(metrics: Metrics) -> float:
+    return sum((line.get("seconds_local") or 0.0) + (line.get("seconds_refine") or 0.0) for line in metrics)
+
+
+def _over(seeds: int) -> str:
+    return f", mean over {seeds} seeds" if seeds > 1 else ", of one seed: small differences may be chance"

@@ -1,0 +1,57 @@
+"""`mrtf reproduce --list`: every figure and table, with what it needs, its hyper-parameters, and its time."""
+
+from __future__ import annotations
+
+from .catalogue import NO_MEASUREMENT, SCENES
+from .datasets import DATASETS
+from .estimate import Stopwatch
+from .parameters import Budget
+from .results import finished, minutes
+from .scene import Request, Scene
+
+#: A budget whose time stands beside the whole's, for small machines.
+SMALL = 0.05
+
+
+def listed(request: Request) -> str:
+    """The list, for a terminal."""
+    watch = Stopwatch()
+    done: dict[str, list[dict[str, object]]] = {}
+    for _, result in finished(request.out):
+        done.setdefault(result["scene"], []).append(result)
+    blocks = [_block(scene, request, watch, done.get(scene.name, [])) for scene in SCENES.values()]
+    blocks.append("without a measurement: " + "; ".join(f"{place} ({what})" for place, what in NO_MEASUREMENT.items()))
+    blocks.append(_data(request))
+    return "\n\n".join(blocks)
+
+
+def _block(scene: Scene, request: Request, watch: Stopwatch, results: list[dict[str, object]]) -> str:
+    lines = [f"{scene.name}: {scene.place}", f"  {scene.shows}", f"  the paper says: {scene.claim}"]
+    lines += [f"  {line}" for line in scene.parameters]
+    missing = request.shelf.missing(scene.datasets)
+    needs = [DATASETS[name].title + (" (missing)" if name in missing else "") for name in scene.datasets]
+    lines.append(f"  needs: {', '.join(needs)}")
+    shares = dict.fromkeys((1.0, request.budget.share if request.budget.share < 1 else SMALL))
+    times = [f"{minutes(watch.seconds(scene.cost(Budget(share))))} at --budget {share:g}" for share in shares]
+    if scene.cost(Budget()):
+        lines.append(f"  takes one core here, about, for one seed{' and preset' * scene.refines}: {', '.join(times)}")
+    else:
+        lines.append("  takes here: seconds; nothing is trained")
+    for result in results:
+        seconds = minutes(float(str(result["seconds"])))
+        lines.append(f"  done: {result['command']} ({seconds} of computing)")
+    return "\n".join(lines)
+
+
+def _data(request: Request) -> str:
+    lines = [f"Data are looked for in {request.shelf.folder} (--data names another folder):"]
+    for name, dataset in DATASETS.items():
+        state = "missing" if request.shelf.missing([name]) else "there"
+        stands_in = "" if state == "missing" else request.data(name).stands_in
+        state = f"stood in for by {stands_in}" if stands_in else state
+        lines.append(f"  {dataset.title} ({state}): {', '.join(dataset.files)}, or {name}.npz")
+    lines.append(
+        "NAME.npz holds x_train, y_train, x_test and y_test; --stand-in runs on embedded digits what is missing."
+    )
+    lines.append("Times are of one core, estimated from one measured step of each network; a run's start adds seconds.")
+    return "\n".join(lines)

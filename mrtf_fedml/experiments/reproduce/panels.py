@@ -1,0 +1,168 @@
+"""How compared runs are drawn: curves over rounds, bars of modules, bars beside a table's numbers, FedDF's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..scores import Metrics
+from .comparison import Done, named
+from .drawing import COLOURS, DASHES, MARKS, WIDTH, new_figure, one_legend
+from .paper_numbers import paper_number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Each algorithm has one look in all figures.
+_LOOKS = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned", "MrTF:released")
+#: The models of a round of FedDF, and what the figure calls them.
+_STAGES = {"acc_aggregated": "aggregated", "acc_ensemble": "ensemble (AvgLogi)", "acc_refined": "distilled"}
+
+
+def draw_curves(done: Sequence[Done]) -> Figure:
+    """Test accuracy over communication rounds, a panel for each row and column, with one deviation either side."""
+    figure, panels = _grid(done)
+    for axes, one in zip(_each(panels), _placed(done), strict=True):
+        if one is None:
+            axes.set_axis_off()
+            continue
+        for label, row in one.rows.items():
+            look = _look(label)
+            rounds = [number for number, _ in row.curve]
+            means = [100 * value.mean for _, value in row.curve]
+            width = 1.8 if label.startswith("MrTF") else 1.1
+            axes.plot(rounds, means, label=named(label), linewidth=width, markevery=_every(rounds), **look)
+            spreads = [100 * (value.deviation or 0.0) for _, value in row.curve]
+            if any(spreads):
+                low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+                high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+                axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    _label(figure, panels, done, "Communication rounds", "Test accuracy (%)")
+    return figure
+
+
+def draw_stages(done: Sequence[Done]) -> Figure:
+    """FedDF round by round: the aggregated model, the ensemble of local models, the distilled model."""
+    figure, panels = _grid(done)
+    for axes, one in zip(_each(panels), _placed(done), strict=True):
+        if one is None:
+            axes.set_axis_off()
+            continue
+        for place, (key, name) in enumerate(_STAGES.items()):
+            points = stage(one.metrics["FedDF"], key)
+            rounds, values = [number for number, _ in points], [100 * value for _, value in points]
+            axes.plot(
+                rounds, values, linestyle=DASHES[place], color=COLOURS[(0, 1, 6)[place]], marker=MARKS[place],
+                markersize=3, markevery=_every(rounds), linewidth=1.3, label=name,
+            )  # fmt: skip
+    _label(figure, panels, done, "Communication rounds", "Test accuracy (%)")
+    return figure
+
+
+def stage(metrics: Metrics, key: str) -> list[tuple[int, float]]:
+    """One model's accuracy in the rounds that were scored; the refined model is the answer."""
+    keys = ("acc_refined", "acc") if key == "acc_refined" else (key,)
+    found = [(line["round"] + 1, next((line[k] for k in keys if line.get(k) is not None), None)) for line in metrics]
+    return [(number, value) for number, value in found if value is not None]
+
+
+def draw_bars(done: Sequence[Done]) -> Figure:
+    """The modules of MrTF, bar by bar, as the paper draws its ablation; the axis is cut, and says so."""
+    figure, panels = _grid(done, height=2.0)
+    for axes, one in zip(_each(panels), _placed(done), strict=True):
+        if one is None:
+            axes.set_axis_off()
+            continue
+        values = [100 * row.final.mean for row in one.rows.values()]
+        spreads = [100 * (row.final.deviation or 0.0) for row in one.rows.values()]
+        names = [named(label).replace("+", "\n+").replace(" (", "\n(") for label in one.rows]
+        colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
+        error = spreads if any(spreads) else None
+        drawn = axes.bar(range(len(names)), values, yerr=error, color=colours, edgecolor="black", linewidth=0.5)
+        for bar, hatch in zip(drawn, ("", "//", "..", "xx", "\\\\", "++", "--"), strict=False):
+            bar.set_hatch(hatch)
+        axes.bar_label(drawn, labels=[f"{value:.1f}" for value in values], fontsize=6, padding=1)
+        axes.set_xticks(range(len(names)), names, fontsize=6)
+        low, high = min(values), max(values)
+        axes.set_ylim(max(0.0, low - 0.6 * (high - low) - 1), min(105.0, high + 0.25 * (high - low) + 1))
+    _label(figure, panels, done, "", "Test accuracy (%), axis cut")
+    return figure
+
+
+def draw_table(scene: str, done: Sequence[Done]) -> Figure:
+    """A table of the paper as groups of bars, the paper's own number as a line across each bar that has one."""
+    figure, ((axes,),) = new_figure(1, 1, height=3.0, width=WIDTH)
+    labels = list(done[0].rows)
+    width = 0.8 / len(labels)
+    for place, label in enumerate(labels):
+        name = label.partition(":")[0]
+        for group, one in enumerate(done):
+            left = group - 0.4 + place * width
+            value, paper = 100 * one.rows[label].final.mean, paper_number(scene, f"{one.panel.title}, {name}")
+            colour = _look(label)["color"]
+            axes.bar(
+                left + width / 2, value, width * 0.92, color=colour, edgecolor="black", linewidth=0.5,
+                hatch=("", "//", "..", "xx", "++")[place % 5], label=named(label) if group == 0 else None,
+            )  # fmt: skip
+            axes.text(left + width / 2, value + 0.8, f"{value:.1f}", ha="center", fontsize=6)
+            if paper is not None:
+                line = "the paper's number" if group == place == 0 else None
+                axes.plot([left, left + width], [paper.value] * 2, color="black", linewidth=2, label=line)
+    axes.set_xticks(range(len(done)), [one.panel.column for one in done])
+    axes.set_ylabel("Test accuracy (%)")
+    axes.grid(axis="x", visible=False)
+    one_legend(figure, [[axes]])
+    return figure
+
+
+def _grid(done: Sequence[Done], height: float = 1.7) -> tuple[Figure, list[list[Axes]]]:
+    rows, columns = _names(done)
+    # Six panels side by side need a wider page than four.
+    return new_figure(len(rows), len(columns), height, max(WIDTH, 1.75 * len(columns)) if len(columns) > 1 else 4.5)
+
+
+def _names(done: Sequence[Done]) -> tuple[list[str], list[str]]:
+    return list(dict.fromkeys(one.panel.row for one in done)), list(dict.fromkeys(one.panel.column for one in done))
+
+
+def _placed(done: Sequence[Done]) -> list[Done | None]:
+    """The panels row by row; None where there is none."""
+    rows, columns = _names(done)
+    places = {(one.panel.row, one.panel.column): one for one in done}
+    return [places.get((row, column)) for row in rows for column in columns]
+
+
+def _each(panels: Sequence[Sequence[Axes]]) -> list[Axes]:
+    return [axes for row in panels for axes in row]
+
+
+def _label(figure: Figure, panels: list[list[Axes]], done: Sequence[Done], x: str, y: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    rows, columns = _names(done)
+    shown = {one.panel.row: one.row for one in done}
+    for axes, column in zip(panels[0], columns, strict=True):
+        axes.set_title(column)
+    for row, name in zip(panels, rows, strict=True):
+        row[0].set_ylabel(f"{shown[name]}\n{y}" if name else y)
+    for axes in panels[-1]:
+        axes.set_xlabel(x)
+    if x:
+        for axes in _each(panels):
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    one_legend(figure, panels)
+
+
+def _look(label: str) -> dict[str, Any]:
+    place = _LOOKS.index(label) if label in _LOOKS else len(_LOOKS)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "marker": MARKS[place % len(MARKS)],
+        "markersize": 3.0,
+    }
+
+
+def _every(rounds: Sequence[int]) -> int:
+    return max(1, len(rounds) // 6)

@@ -1,0 +1,156 @@
+"""The hyper-parameters of a run as the paper has them, what a budget makes of them, and the configuration they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import UserError
+from ...settings.sections import Config
+from .shelf import EMBEDDED, LEAST_OF_EMBEDDED, Data
+
+#: Below these a budget lowers nothing: fewer would be another scene.
+LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 3, 20, 4, 500, 50
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the samples are dealt: `label` with C-bar, `dirichlet` with alpha, `user`, `iid`."""
+
+    method: str
+    value: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """As the paper writes it."""
+        return {"label": f"C̄={self.value:g}", "dirichlet": f"α={self.value:.1f}"}.get(self.method, f"by {self.method}")
+
+    def args(self, classes: int, of: int) -> dict[str, Any]:
+        """`data_args`; C-bar of `of` classes is the same share of the classes that there are."""
+        if self.method == "label":
+            return {"partition_method": "label", "classes_per_client": max(1, round(self.value * classes / of))}
+        if self.method == "dirichlet":
+            return {"partition_method": "dirichlet", "partition_alpha": self.value, "min_samples": 2}
+        return {"partition_method": self.method}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One run's: K, clients per round, T, E, the network, the split, the refining steps and the noise."""
+
+    dataset: str
+    split: Split
+    clients: int = 100
+    chosen: int = 10
+    rounds: int = 200
+    epochs: int = 3
+    model: str = ""
+    server_dataset: str = ""
+    sigma: float = 0.0
+    refine_steps: int = 500
+
+    @property
+    def title(self) -> str:
+        """All of it in one line, for a person."""
+        network = f", {self.model}" if self.model else ""
+        noise = f", sigma {self.sigma:g}" if self.sigma else ""
+        clients = "the users" if self.split.method == "user" else str(self.clients)
+        return (
+            f"K={clients}, {self.chosen} clients per round, T={self.rounds}, E={self.epochs}, "
+            f"{self.refine_steps} refining steps{network}{noise}"
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A fraction of the rounds, of the clients with their samples, and of the server's samples and refining steps."""
+
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise UserError(
+                f"--budget is {self.share:g}; it is the fraction of the paper's rounds, clients and server samples "
+                "that is run, above 0 and at most 1, such as 0.05"
+            )
+
+    def of(self, number: int, least: int) -> int:
+        """The share of a number, at least so much of it, and never more than it.
+
+        >>> Budget(0.1).of(200, 3), Budget(0.1).of(20, 3), Budget(0.1).of(2, 3)
+        (20, 3, 2)
+        """
+        return min(number, max(least, round(number * self.share)))
+
+    def on(self, parameters: Parameters) -> Parameters:
+        """The parameters that fit the budget; E, C-bar and alpha stay."""
+        return replace(
+            parameters,
+            clients=self.of(parameters.clients, LEAST_CLIENTS),
+            chosen=self.of(parameters.chosen, LEAST_CHOSEN),
+            rounds=self.of(parameters.rounds, LEAST_ROUNDS),
+            refine_steps=self.of(parameters.refine_steps, LEAST_STEPS),
+        )
+
+    def told(self) -> str:
+        """What it changes, for every figure; nothing where it changes nothing."""
+        if self.share == 1:
+            return ""
+        return (
+            f"budget {self.share:g} of the paper's rounds (at least {LEAST_ROUNDS}), clients and their samples (at "
+            f"least {LEAST_CLIENTS}), clients per round (at least {LEAST_CHOSEN}), server samples (at least "
+            f"{LEAST_SERVER}) and refining steps (at least {LEAST_STEPS})"
+        )
+
+
+def configuration(
+    asked: Parameters, budget: Budget, data: Data, server: Data | None = None, rate: float | None = None
+) -> Config:
+    """FedML's sections for one run of the paper's, within the budget."""
+    samples, server_samples, classes = data.sizes
+    fewer, split = budget.on(asked), asked.split
+    if split.method == "user" and not data.by_user:
+        # Nobody is known to have made what stands in.
+        split = Split("dirichlet", 1.0)
+    if data.args["dataset"] == EMBEDDED:
+        fewer = replace(fewer, clients=min(fewer.clients, samples // LEAST_OF_EMBEDDED))
+    if fewer.clients > samples // 2:
+        fewer = replace(fewer, clients=samples // 2)
+    model = data.fitting(asked.model) if asked.model else data.model
+    data_args = {**data.args, **split.args(classes, data.dataset.classes)}
+    if split.method == "user":
+        data_args["dset_ratio"] = max(0.1 * budget.share, 0.02) if not data.stands_in else 0.1
+    elif budget.share < 1:
+        # As many samples for each client as in the paper: K and N shrink alike.
+        data_args["client_samples"] = max(samples * fewer.clients // max(asked.clients, 1), 10 * fewer.clients)
+        data_args["client_samples"] = min(data_args["client_samples"], samples)
+    if server is not None:
+        data_args["server_dataset"] = server.args["dataset"]
+        if "data_file" in server.args:
+            data_args["server_file"] = server.args["data_file"]
+        server_samples = server.sizes[1]
+    if budget.share < 1 and split.method != "user":
+        data_args["server_samples"] = budget.of(server_samples, LEAST_SERVER)
+    config: Config = {
+        "common_args": {"training_type": "simulation", "random_seed": 0, "keep_features": False, "keep_states": 1},
+        "data_args": data_args,
+        "model_args": {"model": model},
+        "train_args": {
+            "client_num_in_total": fewer.clients,
+            "client_num_per_round": min(fewer.chosen, fewer.clients),
+            "comm_round": fewer.rounds,
+            "epochs": fewer.epochs,
+            "batch_size": data.dataset.batch_size,
+            "client_optimizer": "sgd",
+            "learning_rate": data.rate if rate is None else rate,
+            "momentum": 0.9,
+        },
+        "device_args": {"using_gpu": False},
+        "comm_args": {"backend": "sp"},
+        "mrtf_args": {"refine_steps": fewer.refine_steps},
+    }
+    if split.method == "user":
+        del config["train_args"]["client_num_in_total"]
+    if asked.sigma:
+        config["dp_args"] = {"sigma": asked.sigma}
+    return config

@@ -1,0 +1,134 @@
+"""`mrtf reproduce` on the embedded digits: listed, refused, run, killed and started again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mrtf_fedml.cli import main
+from mrtf_fedml.experiments.progress import ComparisonProgress
+from mrtf_fedml.experiments.reproduce import observation
+from mrtf_fedml.experiments.reproduce.catalogue import SCENES
+from mrtf_fedml.experiments.reproduce.comparison import Comparison, Panel
+from mrtf_fedml.experiments.reproduce.judging import mrtf_is_best
+from mrtf_fedml.experiments.reproduce.panels import draw_curves
+from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split
+from mrtf_fedml.experiments.reproduce.scene import Request
+from mrtf_fedml.experiments.reproduce.shelf import Shelf
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    return ["reproduce", *more, "--data", str(folder / "none"), "--out", str(folder / "out")]
+
+
+def result(folder: Path, name: str) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / "out" / name / "result.json").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reproduced")
+    assert main(words(folder, "logi", "--stand-in", "--preset", "all", "--seeds", "1")) == 0
+    return folder
+
+
+def test_the_demo_has_the_papers_numbers_beside_ours_and_its_claim_holds(demo: Path) -> None:
+    told = result(demo, "logi-stand-in")
+    rows = {(what, variant): float(ours) for what, variant, _, ours, _, _ in told["numbers"]}  # type: ignore[attr-defined]
+    papers = [row[2] for row in told["numbers"] if row[2]]  # type: ignore[attr-defined]
+    assert papers[:6] == ["17.6", "19.2", "20.4", "33.1", "44", "39.4"]
+    assert rows["AvgProb, uniform", ""] > rows["AvgLogi, uniform", ""]
+    assert rows["AvgLogi, with the aggregated models", ""] > rows["AvgLogi, uniform", ""]
+    assert rows["AvgProb, with the aggregated models", "Eq. 4"] > rows["AvgProb, uniform", ""]
+    assert told["stand_ins"] == ["scikit-learn digits for MNIST"]
+    folder = demo / "out" / "logi-stand-in"
+    assert {"figure.pdf", "figure.png", "figure.svg", "numbers.csv", "numbers.md"} <= {p.name for p in folder.iterdir()}
+    assert "STAND-IN DATA" in (folder / "figure.svg").read_text()
+
+
+def test_what_is_done_is_not_done_again_and_what_was_cut_off_is(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (piece,) = (demo / "out" / "pieces").iterdir()
+    figure = (demo / "out" / "logi-stand-in" / "figure.png").read_bytes()
+    stamp = piece.stat().st_mtime_ns
+    again = words(demo, "logi", "--stand-in", "--preset", "all", "--seeds", "1")
+    assert main(again) == 0
+    assert piece.stat().st_mtime_ns == stamp
+    assert (demo / "out" / "logi-stand-in" / "figure.png").read_bytes() == figure
+    told = capsys.readouterr().out
+    assert "33.1" in told
+    assert "held" in told
+
+
+def test_the_page_holds_all_scenes_done_so_far(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The option before the scene takes no value from it.
+    assert main(words(demo, "--stand-in", "data")) == 0
+    assert main(words(demo, "--page")) == 0
+    page = (demo / "out" / "reproduction.html").read_text()
+    assert page.index("Fig. data") < page.index("Fig. logi"), "in the paper's order"
+    assert page.count("data:image/png;base64,") == 2
+    assert "Stand-in data: scikit-learn digits for SVHN" in page
+    assert "Table dp" in page, "what is not run yet is named"
+    assert str(demo / "out" / "reproduction.html") in capsys.readouterr().out
+
+
+def test_the_list_names_every_scene_and_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(tmp_path, "--list")) == 0
+    told = capsys.readouterr().out
+    assert [line.split(":")[0] for line in told.splitlines() if line.split(":")[0] in SCENES] == list(SCENES)
+    assert len(SCENES) == 12
+    for file in ("train-images-idx3-ubyte", "test_32x32.mat", "cifar-100-python.tar.gz", "femnist/train/*.json"):
+        assert file in told
+    assert "K=1000, 10 clients per round, T=200, E=100, 500 refining steps" in told
+    assert told.count("takes") == 12
+
+
+def test_mistakes_are_told_in_a_sentence_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, told in (
+        (["logit"], "did you mean 'logi'?"),
+        (["dp", "--budget", "0"], "--budget is 0"),
+        (["dp", "--stand-in", "--seeds", "0"], "--seeds is 0"),
+        (["dp", "--stand-in", "--jobs", "0"], "--jobs is 0"),
+        (["dp", "--preset", "papers"], "did you mean 'paper'?"),
+        (["dp", "--only", "mnist"], "'mnist' is no dataset of the scene dp"),
+        (["dp"], "cifar-10-python.tar.gz"),
+        ([], "name a scene"),
+        (["--page"], "no scene is done yet"),
+    ):
+        assert main(words(tmp_path, *more)) == 2
+        said = capsys.readouterr().err
+        assert told in said
+        assert len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_shot_training_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observation, "FEW_PRETRAININGS", (0, 3, 6))
+    monkeypatch.setattr(observation, "LEAST_STEPS", 2)
+    monkeypatch.setattr(observation, "DRAWN", 60)
+    assert main(words(tmp_path, "obser", "--stand-in", "--budget", "0.01")) == 0
+    told = result(tmp_path, "obser-stand-in-budget-0.01")
+    rows = {row[0]: float(row[3]) for row in told["numbers"]}  # type: ignore[attr-defined]
+    for name in ("MNIST (stand-in), weight divergence, α=0.1", "SVHN (stand-in), gradient variance, C̄=3"):
+        assert rows[name] > 0
+    assert len(told["verdicts"]) == 6  # type: ignore[arg-type]
+
+
+def test_compared_runs_become_a_figure(tmp_path: Path) -> None:
+    panel = Panel("MNIST", "C̄=3", Parameters("mnist", Split("label", 3)))
+    own = Comparison((panel,), ("FedAvg", "MrTF"), draw_curves, mrtf_is_best)
+    request = Request(
+        Shelf(tmp_path, [""]), tmp_path / "out", budget=Budget(0.01), jobs=2,
+        changes=["refine_steps=2", "epochs=1", "comm_round=1", "threads=1"], progress=ComparisonProgress(),
+    )  # fmt: skip
+    outcome = own.play("compare", request)
+    assert [number.what for number in outcome.numbers] == ["MNIST, C̄=3, FedAvg", "MNIST, C̄=3, MrTF"]
+    assert outcome.seconds > 0
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").glob("*/summary.json")}
+    assert len(done) == 2
+    assert own.play("compare", request).numbers == outcome.numbers
+    assert {path: path.stat().st_mtime_ns for path in done} == done

@@ -1,0 +1,79 @@
+"""The figures of compared runs, from numbers; and the verdicts on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrtf_fedml.experiments.plan import ABLATION
+from mrtf_fedml.experiments.reproduce import judging, panels
+from mrtf_fedml.experiments.reproduce.comparison import Done, Panel
+from mrtf_fedml.experiments.reproduce.drawing import save
+from mrtf_fedml.experiments.reproduce.parameters import Parameters, Split
+from mrtf_fedml.experiments.scores import Row, Spread
+
+
+def row(label: str, *accuracies: float) -> Row:
+    spreads = [Spread(value, 0.01) for value in accuracies]
+    mean = Spread(sum(accuracies) / len(accuracies), None)
+    curve = list(enumerate(spreads, start=1))
+    return Row(label, "", 2, spreads[-1], Spread(max(accuracies), None), mean, mean, None, 0, curve)
+
+
+def done(title: str, **accuracies: tuple[float, ...]) -> Done:
+    rows = {label: row(label, *values) for label, values in accuracies.items()}
+    panel = Panel("MNIST", title, Parameters("mnist", Split("label", 3)))
+    metrics = [
+        {"round": 0, "acc": 0.5, "acc_aggregated": 0.6, "acc_ensemble": 0.4, "acc_refined": 0.5},
+        {"round": 1, "acc": 0.2, "acc_aggregated": 0.7, "acc_ensemble": 0.4, "acc_refined": None},
+    ]
+    return Done(panel, "MNIST", rows, {"FedDF": metrics})
+
+
+TWO = [
+    done("C̄=5", **{"FedAvg": (0.3, 0.5), "FedDF": (0.2, 0.4), "MrTF:tuned": (0.4, 0.6)}),
+    done("C̄=3", **{"FedAvg": (0.5, 0.5), "FedDF": (0.2, 0.4), "MrTF:tuned": (0.4, 0.4)}),
+]
+BARS = [done("C̄=5", **{label: (0.1, 0.1 * place) for place, label in enumerate(ABLATION, start=3)})]
+
+
+def test_each_figure_is_written_in_three_formats_the_same_each_time(tmp_path: Path) -> None:
+    figures = {
+        "curves": panels.draw_curves, "stages": panels.draw_stages, "table": lambda two: panels.draw_table("dp", two)
+    }  # fmt: skip
+    for name, draw in figures.items():
+        first = [file.read_bytes() for file in save(draw(TWO), tmp_path / name, ["STAND-IN DATA: digits for MNIST"])]
+        again = [file.read_bytes() for file in save(draw(TWO), tmp_path / name, ["STAND-IN DATA: digits for MNIST"])]
+        assert first == again
+        assert [content[:4] for content in first] == [b"%PDF", b"\x89PNG", b"<?xm"]
+        assert b"STAND-IN DATA" in first[2], "the foot is text"
+        assert b"Test accuracy" in first[2]
+    drawn = save(panels.draw_bars(BARS), tmp_path / "bars", [])
+    assert b"ST" in drawn[2].read_bytes()
+
+
+def test_a_claim_holds_where_it_holds_everywhere() -> None:
+    (verdict,) = judging.mrtf_is_best(TWO, ["tuned"])
+    assert (verdict.held, verdict.variant) == (False, "tuned")
+    assert "in 1 of 2 panels" in verdict.told
+    assert judging.mrtf_is_best(TWO[:1], ["tuned"])[0].held
+    assert not judging.mrtf_ends_highest(TWO, ["tuned"])[0].held
+    _, noise = judging.noise_costs_mrtf_less(TWO, ["tuned"])
+    assert not noise.held
+    assert "FedAvg loses 0.0 points from the least noise to the most, MrTF 20.0" in noise.told
+    assert [verdict.held for verdict in judging.modules_add_up(BARS, ["paper"])] == [True, True]
+    (drawback,) = judging.distilling_does_not_help(TWO, [])
+    assert drawback.held
+    assert "30.0 points" in drawback.told
+
+
+def test_the_distilled_model_is_the_answer_where_no_other_score_is_kept() -> None:
+    assert panels.stage(TWO[0].metrics["FedDF"], "acc_refined") == [(1, 0.5), (2, 0.2)]
+    assert panels.stage(TWO[0].metrics["FedDF"], "acc_ensemble") == [(1, 0.4), (2, 0.4)]
+
+
+@pytest.mark.parametrize("label", ["FedAvg", "MrTF:paper", "MrTF:tuned", "MrTF:released"])
+def test_no_two_algorithms_look_alike(label: str) -> None:
+    others = [name for name in panels._LOOKS if name != label]
+    assert all(panels._look(label)["color"] != panels._look(other)["color"] for other in others)

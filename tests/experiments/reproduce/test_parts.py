@@ -1,0 +1,103 @@
+"""The parts of a reproduction: the paper's numbers, the budget, the data on the shelf, the estimate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.experiments.plan import planned
+from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
+from mrtf_fedml.experiments.reproduce.datasets import DATASETS, is_there
+from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN
+from mrtf_fedml.experiments.reproduce.paper_numbers import PAPER_NUMBERS
+from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split, configuration
+from mrtf_fedml.experiments.reproduce.scene import Number, rows_of_numbers
+from mrtf_fedml.experiments.reproduce.shelf import Shelf
+from mrtf_fedml.settings import PRESETS, RunSettings
+from tests.data.sources.formats import write_femnist, write_mnist, write_svhn
+
+
+def test_every_number_of_the_paper_belongs_to_a_scene_and_says_where_it_stands() -> None:
+    assert {number.scene for number in PAPER_NUMBERS} == {"logi", "table-data", "cross-domain", "dp"}
+    assert len({(number.scene, number.what) for number in PAPER_NUMBERS}) == len(PAPER_NUMBERS) == 7 + 49 + 12 + 8
+    assert all(number.scene in SCENES and number.place for number in PAPER_NUMBERS)
+    columns = {f"{panel.title}, {name}" for panel in _CROSS_DOMAIN.panels for name in _CROSS_DOMAIN.algorithms}
+    assert columns == {number.what for number in PAPER_NUMBERS if number.scene == "cross-domain"}
+
+
+def test_the_papers_number_stands_beside_ours() -> None:
+    (row, other) = rows_of_numbers("logi", [Number("AvgProb, uniform", 45.25), Number("of ours alone", 1.0)])
+    assert row[2:5] == ["44", "45.2", "+1.2"]
+    assert row[5].startswith("Sect. 5.1")
+    assert other[2:] == ["", "1.0", "", ""]
+
+
+def test_words_that_name_nothing_are_refused_with_what_was_meant() -> None:
+    assert presets_named("all") == tuple(PRESETS)
+    for call, told in (
+        (lambda: scene_named("logit"), "did you mean 'logi'"),
+        (lambda: presets_named("tunned"), "did you mean 'tuned'"),
+        (lambda: datasets_named("cifar", SCENES["dp"]), "did you mean 'cifar10'"),
+        (lambda: Budget(0), "--budget is 0"),
+        (lambda: Budget(1.5), "at most 1"),
+        (lambda: Budget(float("nan")), "--budget is nan"),
+        (lambda: Shelf(Path(), ["mnst="]), "did you mean 'mnist'"),
+        (lambda: Shelf(Path(), ["no_such.npz"]), "neither a file"),
+    ):
+        with pytest.raises(UserError, match=told):
+            call()
+
+
+def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
+    asked = Parameters("cifar10", Split("label", 3), clients=1000, rounds=1500, epochs=50)
+    assert Budget(1).on(asked) == asked
+    fewer = Budget(0.1).on(asked)
+    assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 50)
+    assert (fewer.epochs, fewer.split) == (50, asked.split)
+    assert Budget(1).told() == ""
+    for word in ("rounds", "clients", "server samples", "refining steps"):
+        assert word in Budget(0.1).told()
+
+
+def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    assert shelf.missing(DATASETS) == list(DATASETS)
+    with pytest.raises(UserError) as refused:
+        shelf.require(["mnist", "svhn"], "data")
+    for file in (*DATASETS["mnist"].files, *DATASETS["svhn"].files):
+        assert str(tmp_path / file) in str(refused.value)
+    assert "--stand-in" in str(refused.value)
+    write_mnist(tmp_path / "MNIST" / "raw")
+    write_svhn(tmp_path)
+    write_femnist(tmp_path / "femnist")
+    assert [name for name in DATASETS if is_there(name, tmp_path)] == ["mnist", "svhn", "femnist"]
+    arrays = {"x_train": np.zeros((9, 8, 8), np.uint8), "y_train": np.arange(9) % 3}
+    np.savez(tmp_path / "cifar100.npz", **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
+    data = Shelf(tmp_path).data("cifar100")
+    assert (data.sizes, data.stands_in, data.args["dataset"]) == ((9, 9, 3), "", "npz")
+
+
+def test_what_stands_in_says_so_and_fits_the_network() -> None:
+    shelf = Shelf(Path("nowhere"), [""])
+    assert shelf.missing(DATASETS) == []
+    data = shelf.data("shakespeare")
+    assert (data.title, data.model, data.by_user) == ("Shakespeare (scikit-learn digits)", "mlp", False)
+    assert data.rate == DATASETS["mnist"].rate
+    assert shelf.data("cifar10").fitting("resnet8") == "resnet8"
+    only = Shelf(Path("nowhere"), ["svhn=digits"])
+    assert only.missing(["svhn", "mnist"]) == ["mnist"]
+
+
+def test_every_panel_is_a_configuration_that_a_run_accepts() -> None:
+    shelf, budget = Shelf(Path("nowhere"), [""]), Budget(0.05)
+    for panel in _COMPARE.panels:
+        config = configuration(panel.parameters, budget, shelf.data(panel.parameters.dataset))
+        train = RunSettings.from_config(config).train
+        assert (train.client_num_per_round, train.epochs) == (4, 3)
+        assert train.comm_round == (75 if panel.row == "CIFAR10" else 10)
+    labels = _COMPARE.labels(("paper", "tuned"))
+    assert labels[-2:] == ["MrTF:paper", "MrTF:tuned"]
+    assert len(planned(config, labels, 2)) == 16

@@ -1,0 +1,46 @@
+"""A third of the clients means harm: FedML's defences, set as FedML's users set them, save the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrtf_fedml.cli import main
+from tests.conftest import metrics, small_config, write_yaml
+
+pytestmark = pytest.mark.usefixtures("harmless_afterwards")
+
+HOSTILE, CLIENTS = "0,3,6", 9
+
+
+def accuracy(folder: Path, defence: str | None) -> float:
+    """MrTF's after six rounds in which every client takes part."""
+    name = str(defence)
+    config = small_config(
+        run_dir=str(folder / name),
+        base="tests.rounds.faulty:Faulty",
+        comm_round=6,
+        client_num_in_total=CLIENTS,
+        client_num_per_round=CLIENTS,
+        partition_method="iid",
+        model="mlp",
+        hidden_size=64,
+        epochs=2,
+        refine_steps=50,
+    )
+    if defence is not None:
+        options = {"byzantine_client_num": 3, "norm_bound": 1.0}
+        config["defense_args"] = {"enable_defense": True, "defense_type": defence, **options}
+    assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
+    lines = metrics(folder / name)
+    assert all(",".join(line["far_off"]) == HOSTILE for line in lines[:1]), "they are named, defended or not"
+    return lines[-1]["acc"]
+
+
+def test_defences_against_a_third_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each hostile client sends a million times its weights. Without them the run comes to 0.84."""
+    monkeypatch.setenv("HUGE_CLIENTS", HOSTILE)
+    assert accuracy(tmp_path, None) < 0.2
+    for defence in ("krum", "wise_median", "norm_diff_clipping"):
+        assert accuracy(tmp_path, defence) > 0.6, defence
