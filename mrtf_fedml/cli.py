@@ -13,6 +13,7 @@ from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
+from .process.waiting import wait_passively
 from .version import __version__
 
 #: What a full, closed or broken disk says.
@@ -29,6 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    wait_passively()
     _set_up_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
@@ -175,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
+    run.add_argument("--profile", action="store_true", help="say where the CPU seconds go: in the report, and a trace")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")

@@ -150,6 +150,7 @@ class MrTF(Algorithm):
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
                 known_logits=teachers_read(bench, updates, self.refinery, self.settings.train.batch_size),
+                initial_logits=bench.remembered(state.weights),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:

@@ -21,6 +21,7 @@ from ..rounds.ending import ending
 from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
 from ..rounds.rehearsal import Rehearsal
@@ -78,6 +79,7 @@ class Session:
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
         return [
+            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),

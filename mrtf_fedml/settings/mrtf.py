@@ -159,9 +159,10 @@ class MrTFSettings:
     consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no
-    #: real deployment may.
-    refine_on: Literal["server", "ranks"] = "server"
+    #: Who refines. In an MPI simulation `teachers` lets each rank read the server's set with the models that it
+    #: trained, with the same bytes as `server`; `ranks` shares the distillation too, step by step. Both give every rank
+    #: the server's inputs, as no real deployment may.
+    refine_on: Literal["server", "teachers", "ranks"] = "server"
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any] | MrTFSettings | None) -> MrTFSettings:
