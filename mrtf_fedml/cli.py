@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError
@@ -212,18 +213,7 @@ def _parser() -> argparse.ArgumentParser:
 
     completion = commands.add_parser("completion", help="print what lets a shell complete these words")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-
-    bench = commands.add_parser(
-        "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
-    )
-    bench.add_argument(
-        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
-    )
-    bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
-    bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
-    bench.add_argument(
-        "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
-    )
+    add_bench(commands)
     return parser
 
 
