@@ -20,7 +20,7 @@ from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress
 from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import WEIGHTS, encode
 from mrtf_fedml.fedml_bridge.cross_silo.transports.grpc import GrpcBackend
 from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
-from mrtf_fedml.fedml_bridge.launcher import _model
+from mrtf_fedml.fedml_bridge.launcher import model_of
 from mrtf_fedml.fedml_bridge.messages import LOSS, SAMPLES
 from mrtf_fedml.settings import RunSettings, SiloSettings
 from tests.backends.cross_silo.conftest import bucket_client
@@ -112,7 +112,7 @@ def terms_of(federation: Federation) -> dict[str, Any]:
     """What a silo of this federation says that it agrees to."""
     settings = RunSettings.from_config(federation.config)
     dataset = load_for(settings, 2)
-    return Terms.of(_model(settings, dataset).state_dict(), dataset.class_names, settings.privacy).facts()
+    return Terms.of(model_of(settings, dataset).state_dict(), dataset.class_names, settings.privacy).facts()
 
 
 def test_a_malformed_answer_leaves_its_silo_out_by_name_and_ends_nothing(tmp_path: Path) -> None:
