@@ -213,17 +213,13 @@ def _parser() -> argparse.ArgumentParser:
     completion = commands.add_parser("completion", help="print what lets a shell complete these words")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
-    bench = commands.add_parser(
-        "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
-    )
+    bench = commands.add_parser("bench", help="what a round costs here, as ratios; without a name, all of it")
     bench.add_argument(
-        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
+        "names", metavar="NAME", nargs="*", help="refine, local, round, clients and so on: docs/speed.md"
     )
     bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
     bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
-    bench.add_argument(
-        "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
-    )
+    bench.add_argument("--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where any did")
     return parser
 
 
