@@ -28,7 +28,7 @@ def ending(store: RunStore) -> str:
         rows.append(("accuracy", "not known: the server's set came without labels"))
     if summary.get("estimated_accuracy") is not None:
         estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
-        rows.append(("estimated", f"{estimated} (by the clients, on samples that they kept back)"))
+        rows.append(("estimated", f"{estimated} (by the clients, on samples of their own)"))
     if "epsilon_server" in summary:
         rows.append(("privacy", _privacy(summary)))
     rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]
