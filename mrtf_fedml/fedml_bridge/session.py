@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ..data import Examiner, TransductiveDataset, from_fedml
-from ..data.statistics import known_counts
+from ..data.likeness import novelty
+from ..data.statistics import known_counts, known_samples
 from ..errors import UserError
 from ..models.positions import ids_of_rows
 from ..models.weights import refuse_misfit
@@ -20,6 +21,7 @@ from ..rounds.ending import ending
 from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
 from ..rounds.rehearsal import Rehearsal
@@ -77,15 +79,20 @@ class Session:
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
         return [
+            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),
-            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
+            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings), self._novelty),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
+
+    def _novelty(self) -> float | None:
+        known = known_samples(self.dataset, self.server.settings)
+        return None if known is None else novelty(known, self.dataset.server_inputs)
 
     def _rehearsal(self) -> list[Callback]:
         real = self.dataset.real_inputs
