@@ -58,7 +58,8 @@ def shortened(part: ServerPart, settings: DataSettings) -> ServerPart:
 
 def _whole_server_part(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerPart:
     name = settings.server_dataset
-    if name is None or name == settings.dataset:
+    # Two files of arrays are two datasets, though both are called npz.
+    if name is None or (name == settings.dataset and not (name == "npz" and settings.server_file)):
         return ServerPart(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
     if name == "images":
         return _images(source, settings, clients_shape)

@@ -18,9 +18,10 @@ from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
 from ..rounds.ending import ending
-from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
+from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
 from ..rounds.rehearsal import Rehearsal
@@ -78,6 +79,7 @@ class Session:
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
         return [
+            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),
@@ -102,12 +104,14 @@ class Session:
         if resume is None:
             store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
             self.lock = FolderLock(store.path)
-            store.write_json(INPUTS, file_stamps(settings.data.located()))
+            stamps = file_stamps(settings.data.located())
+            store.write_json(INPUTS, {**stamps, SAMPLES: len(self.dataset.server_inputs)})
             store.note_where_it_began()
             store.write_config(config)
             return store
         store = RunStore.open(resume)
         self.lock = FolderLock(store.path)
+        refuse_another_set(store.read_json(INPUTS), len(self.dataset.server_inputs))
         state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
             # Killed after its last round, a run still owes its answer.

@@ -200,8 +200,11 @@ class Watch(Callback):
         """The whole run, those rounds before a resume among it."""
         lines = run.store.read_metrics()
         spoken: Mapping[str, Tensor] = {} if run.record is None else run.record.report.predictions
-        losses = [line["local_loss"] for line in lines if line["local_loss"] is not None]
-        heard = {client for line in lines for client in line["clients"] if str(client) not in line["left_out"]}
+        losses = [line["local_loss"] for line in lines if line.get("local_loss") is not None]
+        asked = [(client, line.get("left_out") or {}) for line in lines for client in line.get("clients") or []]
+        # Of fewer clients, where a resume has made them fewer, those who are gone hold nothing.
+        known = range(len(self.counts)) if self.counts is not None else range(run.settings.train.client_num_in_total)
+        heard = {client for client, left_out in asked if str(client) not in left_out and client in known}
         evidence = Evidence(
             logits=run.answer_logits(),
             class_names=self.class_names,

@@ -49,7 +49,7 @@ def test_the_demo_has_the_papers_numbers_beside_ours_and_its_claim_holds(demo: P
     assert "STAND-IN DATA" in (folder / "figure.svg").read_text()
 
 
-def test_what_is_done_is_not_done_again_and_what_was_cut_off_is(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_done_is_not_done_again(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (piece,) = (demo / "out" / "pieces").iterdir()
     figure = (demo / "out" / "logi-stand-in" / "figure.png").read_bytes()
     stamp = piece.stat().st_mtime_ns

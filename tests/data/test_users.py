@@ -14,7 +14,7 @@ from mrtf_fedml.data import (
     Users,
     load,
 )
-from mrtf_fedml.data.users import with_chosen_users
+from mrtf_fedml.data.users import with_chosen_users, with_fewer_samples
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.settings import (
     CommonSettings,
@@ -152,3 +152,16 @@ def test_the_run_has_as_many_clients_as_users(tmp_path: Path) -> None:
     assert fitted.train.client_num_in_total == 7
     with pytest.raises(UserError, match=r"client_num_per_round is 6 but there are only 5 clients; lower it$"):
         given.with_clients(5)
+
+
+def test_fewer_samples_are_evenly_spaced_and_keep_their_users() -> None:
+    whole = source([0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2])
+    part = with_fewer_samples(whole, DataSettings(client_samples=4))
+    assert part.x_train[:, 0].tolist() == [0, 2, 4, 6]
+    assert part.y_train.tolist() == [0, 0, 0, 0]
+    assert part.users is not None
+    assert part.users.train.tolist() == [0, 0, 1, 2]
+    assert len(part.x_test) == 3
+    assert with_fewer_samples(whole, DataSettings()) is whole
+    with pytest.raises(UserError, match="client_samples is 9 but the clients have only 8 samples"):
+        with_fewer_samples(whole, DataSettings(client_samples=9))

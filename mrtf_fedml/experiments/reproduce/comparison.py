@@ -45,12 +45,19 @@ class Done:
         row: its row's name with what stands in for the data.
         rows: what each algorithm reached, by its label.
         metrics: of the first seed's run of each label, round by round.
+        chance: the accuracy of a model that knows nothing.
     """
 
     panel: Panel
     row: str
     rows: dict[str, Row]
     metrics: dict[str, Metrics]
+    chance: float = 0.1
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether any algorithm has come to twice what chance gives: among those that know nothing none is best."""
+        return max(row.best.mean for row in self.rows.values()) >= 2 * self.chance
 
 
 #: Draws the panels.
@@ -142,6 +149,7 @@ class Comparison:
             name,
             {row.label: row for row in rows},
             {label: read(runner, trial) for label, trial in first.items()},
+            1 / request.data(panel.parameters.dataset).sizes[2],
         )
 
     def _numbers(self, done: Done) -> list[Number]:
@@ -177,10 +185,11 @@ def named(label: str) -> str:
 
 
 def best_of(done: Done, label: str, others: Sequence[str], measure: Callable[[Row], float]) -> bool:
-    """Whether the algorithm is at least as good as all others by that measure."""
+    """Whether the algorithm is better than all others by that measure, where any has learnt something."""
     if label not in done.rows:
         raise UserError(f"{label} was not run")
-    return all(measure(done.rows[label]) >= measure(done.rows[other]) for other in others if other in done.rows)
+    rivals = [done.rows[other] for other in others if other in done.rows and other != label]
+    return done.has_learnt and all(measure(done.rows[label]) > measure(rival) for rival in rivals)
 
 
 def _seconds(metrics: Metrics) -> float:

@@ -57,6 +57,7 @@ def _stems(axes: Axes, values: npt.NDArray[Any], colour: str) -> None:
         own = _MOST if label == most else colour
         axes.vlines(label, 0, value, color=own, linewidth=1.6)
         axes.plot(label, value, "s" if label == most else "o", color=own, markersize=4)
+    axes.margins(y=0.12)
     axes.axhline(0, color="0.4", linewidth=0.6)
     step = max(1, len(values) // 10)
     axes.set_xticks(range(0, len(values), step))

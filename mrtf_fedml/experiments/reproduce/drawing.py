@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Okabe and Ito's colours, which stay apart for the colour-blind, and in grey by their dashes and marks.
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a8a", "#d55e00", "#000000", "#b59a00", "#7a3e9d")
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a8a", "#d55e00", "#7a3e9d", "#b59a00", "#000000")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-", "-", "--", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "*", "X", "<", ">")
+#: What a mark of the paper's own number is called in a legend.
+PAPERS = "the paper's number"
 FORMATS = ("pdf", "png", "svg")
 #: Inches of the page's width in a journal of one column; figures are drawn at it, so that 8 points are 8 points.
 WIDTH = 7.2
@@ -57,6 +59,8 @@ def one_legend(figure: Figure, panels: Sequence[Sequence[Axes]], columns: int = 
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
+        # Lines come before bars by themselves; what is compared with comes last.
+        handles = dict(sorted(handles.items(), key=lambda one: one[0] == PAPERS))
         figure.legend(
             list(handles.values()), list(handles), loc="outside upper center", ncols=min(columns, len(handles)),
             frameon=False, fontsize=8,
@@ -67,7 +71,7 @@ def save(figure: Figure, folder: Path, foot: Sequence[str], name: str = "figure"
     """Write the figure as PDF, PNG and SVG, each with the foot; returns the files."""
     from matplotlib import rc_context
 
-    text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(19 * figure.get_figwidth())))
+    text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(23 * figure.get_figwidth())))
     if text:
         figure.supxlabel(text, fontsize=6.5, color="0.25", x=0.01, ha="left")
     for axes in figure.axes:

@@ -27,7 +27,7 @@ def mrtf_is_best(done: Sequence[Done], presets: Sequence[str]) -> list[Verdict]:
             f"best mean over rounds in {faster} of {len(done)} panels, best in the last ten rounds in {better} of "
             f"{len(done)}"
         )
-        held = faster == better == len(done)
+        held = _known(done, faster == better == len(done))
         verdicts.append(Verdict("MrTF converges faster and ends higher than all others", held, told, preset))
     return verdicts
 
@@ -40,9 +40,8 @@ def mrtf_ends_highest(done: Sequence[Done], presets: Sequence[str]) -> list[Verd
         others = [other for other in done[0].rows if not other.startswith(MRTF)]
         highest = [one.panel.column for one in done if best_of(one, label, others, lambda row: row.final.mean)]
         told = f"highest in {len(highest)} of {len(done)} columns" + (f" ({'; '.join(highest)})" if highest else "")
-        verdicts.append(
-            Verdict(f"MrTF ends above {' and '.join(others)}", len(highest) == len(done), told, preset)
-        )  # fmt: skip
+        held = _known(done, len(highest) == len(done))
+        verdicts.append(Verdict(f"MrTF ends above {' and '.join(others)}", held, told, preset))
     return verdicts
 
 
@@ -58,7 +57,7 @@ def noise_costs_mrtf_less(done: Sequence[Done], presets: Sequence[str]) -> list[
         }
         ours, theirs = lost[f"{MRTF}:{preset}"], lost["FedAvg"]
         told = f"FedAvg loses {100 * theirs:.1f} points from the least noise to the most, MrTF {100 * ours:.1f}"
-        verdicts.append(Verdict("MrTF loses less by noise than FedAvg", ours <= theirs, told, preset))
+        verdicts.append(Verdict("MrTF loses less by noise than FedAvg", _known(done, ours <= theirs), told, preset))
     return verdicts
 
 
@@ -69,14 +68,16 @@ def modules_add_up(done: Sequence[Done], presets: Sequence[str]) -> list[Verdict
     top = sum(best_of(one, "ST+RD+CLR", bars, lambda row: row.final.mean) for one in done)
     number = len(done)
     verdicts = [
-        Verdict("ST alone is above PA and AL", steady == number, f"in {steady} of {number} panels", "paper"),
-        Verdict("ST+RD+CLR is the highest bar", top == number, f"in {top} of {number} panels", "paper"),
+        Verdict(
+            "ST alone is above PA and AL", _known(done, steady == number), f"in {steady} of {number} panels", "paper"
+        ),
+        Verdict("ST+RD+CLR is the highest bar", _known(done, top == number), f"in {top} of {number} panels", "paper"),
     ]
     for preset in presets:
         if preset != "paper":
             above = sum(best_of(one, f"{MRTF}:{preset}", bars, lambda row: row.final.mean) for one in done)
             told = f"in {above} of {number} panels"
-            verdicts.append(Verdict("MrTF is above all five bars", above == number, told, preset))
+            verdicts.append(Verdict("MrTF is above all five bars", _known(done, above == number), told, preset))
     return verdicts
 
 
@@ -93,4 +94,9 @@ def distilling_does_not_help(done: Sequence[Done], presets: Sequence[str]) -> li
         f"the distilled model's mean over rounds is not above the aggregated model's in {worse} of {len(done)} panels; "
         f"its largest fall from one round to the next is {max(swings):.1f} points"
     )
-    return [Verdict("distilling does not improve the aggregated model", worse == len(done), told)]
+    return [Verdict("distilling does not improve the aggregated model", _known(done, worse == len(done)), told)]
+
+
+def _known(done: Sequence[Done], held: bool) -> bool | None:
+    """None where in no panel anything has been learnt: the budget is too small to tell."""
+    return held if any(one.has_learnt for one in done) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ RATE = 0.02
 #: Samples whose features are drawn: the clients', since their classes may be seen.
 DRAWN = 500
 LEAST_CLIENTS, LEAST_STEPS, LEAST_SERVER = 5, 20, 500
+#: MLPNet's two features before the ReLU, which would fold the plane onto two half lines.
+PLANE = "hidden.5"
 MODELS = ("theta_0", "theta_Cen")
 
 
@@ -42,7 +45,7 @@ def _play(request: Request) -> Outcome:
         data, splits = request.data(name), ROWS[name]
         runs = [
             [
-                pieces.get(data, _facts(request, steps, seed), lambda s=steps, d=data, n=seed: _one(request, d, s, n))  # type: ignore[misc]
+                pieces.get(data, _facts(request, data, steps, seed), partial(_one, request, data, steps, seed))
                 for seed in range(request.seeds)
             ]
             for steps in starts
@@ -86,7 +89,7 @@ def _one(request: Request, data: Data, pretraining: int, seed: int) -> Arrays:
         variance.append(gradient_variance(local, models[-1]))
         divergence.append(weight_divergence(models[-1], centralised))
     samples = central[2].indices[torch.linspace(0, central[2].samples - 1, min(DRAWN, central[2].samples)).long()]
-    tap = FeatureTap(shop.model, None, central.server_inputs[:2])
+    tap = FeatureTap(shop.model, PLANE if data.model == "mlp" else None, central.server_inputs[:2])
     accuracies, features = [], []
     assert central.examiner is not None, "the paper's datasets and what stands in for them have labels"
     for weights in models:
@@ -138,9 +141,10 @@ def _judged(row: Rows) -> list[Verdict]:
     ]  # fmt: skip
 
 
-def _facts(request: Request, pretraining: int, seed: int) -> dict[str, Any]:
+def _facts(request: Request, data: Data, pretraining: int, seed: int) -> dict[str, Any]:
     sizes = [_clients(request.budget), _steps(request.budget), request.budget.share]
-    return {"pretraining": pretraining, "seed": seed, "sizes": sizes, "rate": RATE}
+    facts = {"pretraining": pretraining, "seed": seed, "sizes": sizes, "rate": RATE}
+    return facts | ({"features": PLANE} if data.model == "mlp" else {})
 
 
 def _clients(budget: Budget) -> int:
@@ -169,4 +173,6 @@ OBSER = Scene(
         f"{RATE:g}, batches of 64 (the paper does not say r_0 and the rate)",
     ),
     _play, _cost, refines=False,
+    lowers=f"clients (at least {LEAST_CLIENTS}), steps (at least {LEAST_STEPS}) and server samples (at least "
+    f"{LEAST_SERVER}), from {len(FEW_PRETRAININGS)} starts in place of {len(PRETRAINING)}",
 )  # fmt: skip

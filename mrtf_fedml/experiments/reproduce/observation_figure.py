@@ -48,10 +48,10 @@ def draw_observation(rows: Sequence[Rows]) -> Figure:
     """The rows below each other, each with the paper's eight panels."""
     figure, panels = new_figure(len(rows), 8, height=1.75, width=13.5)
     for axes, row in zip(panels, rows, strict=True):
-        names = ["θ₀", "θ_Cen", *(f"θ_Agg, {level}" for level in row.levels)]
+        names = ["θ₀", "θ Cen", *(f"θ Agg, {level}" for level in row.levels)]
         for place, name in enumerate(names):
             _scatter(axes[place], row.features[place], row.labels)
-            axes[place].set_title(name.replace("θ_Cen", r"$\theta_{Cen}$").replace("θ_Agg", r"$\theta_{Agg}$"))
+            axes[place].set_title(name)
             axes[place].text(
                 0.97, 0.97, f"{row.accuracies[len(row.starts) - 2, place]:.1f} %", ha="right", va="top", fontsize=8,
                 transform=axes[place].transAxes, bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..scores import Metrics
 from .comparison import Done, named
-from .drawing import COLOURS, DASHES, MARKS, WIDTH, new_figure, one_legend
+from .drawing import COLOURS, DASHES, MARKS, PAPERS, WIDTH, new_figure, one_legend
 from .paper_numbers import paper_number
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def draw_table(scene: str, done: Sequence[Done]) -> Figure:
             )  # fmt: skip
             axes.text(left + width / 2, value + 0.8, f"{value:.1f}", ha="center", fontsize=6)
             if paper is not None:
-                line = "the paper's number" if group == place == 0 else None
+                line = PAPERS if group == place == 0 else None
                 axes.plot([left, left + width], [paper.value] * 2, color="black", linewidth=2, label=line)
     axes.set_xticks(range(len(done)), [one.panel.column for one in done])
     axes.set_ylabel("Test accuracy (%)")

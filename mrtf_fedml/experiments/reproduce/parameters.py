@@ -10,7 +10,7 @@ from ...settings.sections import Config
 from .shelf import EMBEDDED, LEAST_OF_EMBEDDED, Data
 
 #: Below these a budget lowers nothing: fewer would be another scene.
-LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 3, 20, 4, 500, 50
+LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 5, 20, 4, 500, 100
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ def configuration(
     model = data.fitting(asked.model) if asked.model else data.model
     data_args = {**data.args, **split.args(classes, data.dataset.classes)}
     if split.method == "user":
-        data_args["dset_ratio"] = max(0.1 * budget.share, 0.02) if not data.stands_in else 0.1
-    elif budget.share < 1:
+        # The paper takes a tenth of LEAF's users; who stands in may have few.
+        data_args["dset_ratio"] = 1.0 if data.stands_in else max(0.1 * budget.share, 0.02)
+    elif budget.share < 1 and data.args["dataset"] != EMBEDDED:
         # As many samples for each client as in the paper: K and N shrink alike.
         data_args["client_samples"] = max(samples * fewer.clients // max(asked.clients, 1), 10 * fewer.clients)
         data_args["client_samples"] = min(data_args["client_samples"], samples)
@@ -128,8 +129,11 @@ def configuration(
         data_args["server_dataset"] = server.args["dataset"]
         if "data_file" in server.args:
             data_args["server_file"] = server.args["data_file"]
+        else:
+            data_args["data_cache_dir"] = server.args["data_cache_dir"]
         server_samples = server.sizes[1]
-    if budget.share < 1 and split.method != "user":
+    # How many samples the chosen users bring is known only when they are chosen.
+    if budget.share < 1 and (split.method != "user" or data.stands_in):
         data_args["server_samples"] = budget.of(server_samples, LEAST_SERVER)
     config: Config = {
         "common_args": {"training_type": "simulation", "random_seed": 0, "keep_features": False, "keep_states": 1},

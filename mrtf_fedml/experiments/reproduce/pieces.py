@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,5 +71,5 @@ class Pieces:
             with np.load(file, allow_pickle=False) as content:
                 return {name: content[name] for name in content.files}
         # Not there, or cut off by a disk that was full: it is made again.
-        except (OSError, ValueError, EOFError):
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             return None

@@ -44,7 +44,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
     foot = [f"mrtf {__version__}, {scene.place}" + (f"; presets {', '.join(request.presets)}" if scene.refines else "")]
     if stood_in:
         foot.insert(0, "STAND-IN DATA: " + "; ".join(stood_in))
-    foot += [request.budget.told(), *outcome.notes]
+    foot += [scene.budget_told(request.budget), *outcome.notes]
     save(outcome.figure, folder, foot)
     result = {
         "scene": scene.name,
@@ -53,7 +53,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
         "claim": scene.claim,
         "stand_ins": stood_in,
         "budget": request.budget.share,
-        "budget_told": request.budget.told(),
+        "budget_told": scene.budget_told(request.budget),
         "presets": list(request.presets) if scene.refines else [],
         "seeds": request.seeds,
         "only": list(request.only),
@@ -93,7 +93,7 @@ def told(scene: Scene, request: Request, outcome: Outcome, folder: Path) -> str:
     papers = [row for row in rows if row[2]]
     lines = [f"{scene.place}: {scene.shows}"]
     lines += [f"STAND-IN DATA: {one}" for one in stand_ins(scene, request)]
-    lines += [line for line in (request.budget.told(), *outcome.notes) if line]
+    lines += [line for line in (scene.budget_told(request.budget), *outcome.notes) if line]
     shown = papers or rows
     lines += ["", as_text([NUMBERS_HEAD[:5], *(row[:5] for row in shown)]), ""]
     if papers and len(papers) < len(rows):

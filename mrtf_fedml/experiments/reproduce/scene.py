@@ -106,6 +106,7 @@ class Scene:
         cost: `(network, N, samples trained on, samples read)` of all its computing at a budget, for an estimate.
         refines: whether a preset of MrTF makes any difference to it.
         seeds: how many where the user names no number.
+        lowers: what a budget lowers, in words; None where it is what it lowers in federated runs.
     """
 
     name: str
@@ -118,6 +119,13 @@ class Scene:
     cost: Callable[[Budget], list[Work]]
     refines: bool = True
     seeds: int = 1
+    lowers: str | None = None
+
+    def budget_told(self, budget: Budget) -> str:
+        """What a budget changes, for every figure; nothing where it changes nothing."""
+        if self.lowers is None or budget.share == 1:
+            return budget.told()
+        return f"budget {budget.share:g} of the paper's {self.lowers}" if self.lowers else ""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Shelf:
         self.folder = folder
         self._named: dict[str, str] = {}
         self._for_all: str | None = None
+        self._known: dict[str, Data] = {}
         for word in given:
             name, equals, value = word.rpartition("=")
             if equals and name not in DATASETS:
@@ -122,9 +123,11 @@ class Shelf:
 
     def data(self, name: str) -> Data:
         """What stands for the dataset; `require` has seen to it that there is something."""
-        found = self._found(name)
-        assert found is not None, f"{name} is missing"
-        return found
+        if name not in self._known:
+            found = self._found(name)
+            assert found is not None, f"{name} is missing"
+            self._known[name] = found
+        return self._known[name]
 
     def _found(self, name: str) -> Data | None:
         dataset = DATASETS[name]

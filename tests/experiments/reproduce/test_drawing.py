@@ -63,6 +63,8 @@ def test_a_claim_holds_where_it_holds_everywhere() -> None:
     assert not noise.held
     assert "FedAvg loses 0.0 points from the least noise to the most, MrTF 20.0" in noise.told
     assert [verdict.held for verdict in judging.modules_add_up(BARS, ["paper"])] == [True, True]
+    nothing = [done("C̄=5", **{"FedAvg": (0.1,), "FedDF": (0.1,), "MrTF:tuned": (0.12,)})]
+    assert judging.mrtf_is_best(nothing, ["tuned"])[0].held is None, "among those that know nothing none is best"
     (drawback,) = judging.distilling_does_not_help(TWO, [])
     assert drawback.held
     assert "30.0 points" in drawback.told

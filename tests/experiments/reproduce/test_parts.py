@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import planned
+from mrtf_fedml.experiments.progress import ComparisonProgress
 from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
 from mrtf_fedml.experiments.reproduce.datasets import DATASETS, is_there
 from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN
 from mrtf_fedml.experiments.reproduce.paper_numbers import PAPER_NUMBERS
 from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split, configuration
+from mrtf_fedml.experiments.reproduce.pieces import Arrays, Pieces
 from mrtf_fedml.experiments.reproduce.scene import Number, rows_of_numbers
 from mrtf_fedml.experiments.reproduce.shelf import Shelf
 from mrtf_fedml.settings import PRESETS, RunSettings
@@ -55,7 +58,7 @@ def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
     asked = Parameters("cifar10", Split("label", 3), clients=1000, rounds=1500, epochs=50)
     assert Budget(1).on(asked) == asked
     fewer = Budget(0.1).on(asked)
-    assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 50)
+    assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 100)
     assert (fewer.epochs, fewer.split) == (50, asked.split)
     assert Budget(1).told() == ""
     for word in ("rounds", "clients", "server samples", "refining steps"):
@@ -80,6 +83,20 @@ def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
     assert (data.sizes, data.stands_in, data.args["dataset"]) == ((9, 9, 3), "", "npz")
 
 
+def test_clients_and_server_of_two_files_keep_their_own(tmp_path: Path) -> None:
+    for value, name in ((0, "svhn"), (255, "mnistm")):
+        x = np.full((600, 8, 8), value, np.uint8)
+        np.savez(
+            tmp_path / f"own_{name}.npz", x_train=x, y_train=np.arange(600) % 10, x_test=x, y_test=np.arange(600) % 10
+        )
+    given = [f"{name}={tmp_path / f'own_{name}.npz'}" for name in ("svhn", "mnistm")]
+    shelf, asked = Shelf(tmp_path, given), _CROSS_DOMAIN.panels[0].parameters
+    config = configuration(asked, Budget(0.05), shelf.data("svhn"), shelf.data("mnistm"))
+    dataset = load(RunSettings.from_config(config))
+    assert (len(dataset.server_inputs), dataset.client_num) == (500, 20)
+    assert float(dataset.server_inputs.min()) > float(dataset[2].inputs.max())
+
+
 def test_what_stands_in_says_so_and_fits_the_network() -> None:
     shelf = Shelf(Path("nowhere"), [""])
     assert shelf.missing(DATASETS) == []
@@ -101,3 +118,22 @@ def test_every_panel_is_a_configuration_that_a_run_accepts() -> None:
     labels = _COMPARE.labels(("paper", "tuned"))
     assert labels[-2:] == ["MrTF:paper", "MrTF:tuned"]
     assert len(planned(config, labels, 2)) == 16
+
+
+def test_a_piece_is_made_once_and_again_where_it_was_cut_off(tmp_path: Path) -> None:
+    made = []
+
+    def make() -> Arrays:
+        made.append(len(made))
+        return {"answer": np.arange(3)}
+
+    shelf = Shelf(Path("nowhere"), [""])
+    pieces = Pieces(tmp_path, "obser", ComparisonProgress(), 4)
+    for name in ("mnist", "mnist", "svhn"):
+        assert pieces.get(shelf.data(name), {"seed": 0}, make)["answer"].tolist() == [0, 1, 2]
+    assert len(made) == 2, "what stands in for two datasets is two pieces"
+    assert pieces.seconds > 0
+    for file in (tmp_path / "pieces").iterdir():
+        file.write_bytes(file.read_bytes()[:40])
+    pieces.get(shelf.data("svhn"), {"seed": 0}, make)
+    assert len(made) == 3
