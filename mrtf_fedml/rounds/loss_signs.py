@@ -32,12 +32,7 @@ def sign_of_losses(losses: Sequence[float], classes: int, counts: npt.NDArray[np
     """
     guessing = math.log(max(classes, 2))
     own = guessing if counts is None else _entropy(counts)
-    return (
-        _overshooting(losses, guessing)
-        or _growing(losses, guessing)
-        or _nothing_learnt(losses, guessing, own)
-        or _poorly_fitted(losses, guessing, own)
-    )
+    return _overshooting(losses, guessing) or _growing(losses, guessing) or _nothing_learnt(losses, guessing, own)
 
 
 def _overshooting(losses: Sequence[float], guessing: float) -> str | None:
@@ -77,8 +72,10 @@ def _nothing_learnt(losses: Sequence[float], guessing: float, own: float) -> str
     )
 
 
-def _poorly_fitted(losses: Sequence[float], guessing: float, own: float) -> str | None:
+def poor_fit(losses: Sequence[float], classes: int, counts: npt.NDArray[np.int64] | None) -> str | None:
     """Clients who have nearly all classes, and whose models are nearer to guessing than to their own labels."""
+    guessing = math.log(max(classes, 2))
+    own = guessing if counts is None else _entropy(counts)
     if not losses or own < _NEARLY_ALL * guessing:
         return None
     now = statistics.median(losses[-_ROUNDS:])

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..data.listing import listed
 from .callbacks import Callback
 from .contradictions import contradictions
-from .loss_signs import sign_of_losses
+from .loss_signs import poor_fit, sign_of_losses
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -73,8 +73,10 @@ class Evidence:
 
 def signs(evidence: Evidence) -> list[str]:
     """What looks wrong, a sentence each; empty where nothing does."""
+    seen = evidence.losses, len(evidence.class_names), evidence.counts
+    failed = sign_of_losses(*seen)
     told = [
-        sign_of_losses(evidence.losses, len(evidence.class_names), evidence.counts),
+        failed or poor_fit(*seen),
         _unlike(evidence),
         _untaught(evidence),
     ]
@@ -84,14 +86,11 @@ def signs(evidence: Evidence) -> list[str]:
             _unlearnt(evidence),
             _apart_from_teachers(evidence),
             _apart_from_average(evidence),
-            *contradictions(
-                evidence.votes,
-                evidence.voters,
-                evidence.logits.argmax(dim=1),
-                evidence.counts,
-                evidence.class_names,
-            ),
         ]
+        if failed is None:
+            # Models that have learnt nothing contradict each other by chance, and no client is to blame.
+            labels = evidence.logits.argmax(dim=1)
+            told += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
     return [sentence for sentence in told if sentence is not None]
 
 
@@ -216,7 +215,8 @@ class Watch(Callback):
             took_part=frozenset(heard),
             votes=run.votes,
             voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
-            novelty=self.novelty(),
+            # Who presses Ctrl-C waits for what was finished, and for no more.
+            novelty=None if summary.get("interrupted") else self.novelty(),
         )
         told = signs(evidence)
         for sentence in told:

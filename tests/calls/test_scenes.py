@@ -13,7 +13,7 @@ DIGITS = load_digits()
 ORDER = np.random.default_rng(0).permutation(len(DIGITS.target))
 X, Y = DIGITS.images[ORDER].astype(np.float32) / 8 - 1, DIGITS.target[ORDER]
 SERVER = slice(1200, 1500)
-QUICK: dict[str, Any] = {"rounds": 5, "epochs": 3, "hidden_size": 64, "refine_steps": 30, "threads": 1}
+QUICK: dict[str, Any] = {"rounds": 5, "epochs": 5, "hidden_size": 64, "refine_steps": 30, "threads": 1}
 
 
 def clients(labels: Any = Y) -> list[tuple[Any, Any]]:

@@ -129,6 +129,10 @@ def test_clients_whose_labels_contradict_each_other() -> None:
     assert of_six(*[mistaken] * 3, *[LABELS] * 3) == [], "a class that is hard to tell is not a swapped one"
     (odd,) = of_six(shifted, *[LABELS] * 5)
     assert "the model of client 0 contradicts the others' on 100% of the samples" in odd
+    idle = replace(
+        GOOD, losses=[1.4, 1.4, 1.4], votes=torch.stack([shifted, *[LABELS] * 5]), voters=range(6), counts=SIX
+    )
+    assert ["learnt nearly nothing" in sentence for sentence in signs(idle)] == [True], "nobody is blamed for that"
     (all_of_them,) = of_six(*[shifted] * 3, *[(LABELS + 2) % 4] * 3)
     assert "the clients' models contradict each other" in all_of_them
     (camps,) = of_six(*[swapped] * 3, *[LABELS] * 3)
