@@ -8,11 +8,13 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
+from .process.waiting import wait_passively
 from .version import __version__
 
 #: What a full, closed or broken disk says.
@@ -29,6 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    wait_passively()
     _set_up_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
@@ -175,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", metavar="RUN_DIR", help="go on with an interrupted run")
     run.add_argument("--role", choices=("server", "client"), help="across silos: what this process is")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")
+    run.add_argument("--profile", action="store_true", help="say where the CPU seconds go: in the report, and a trace")
     run.add_argument("--verbose", action="store_true", help="let FedML's log through")
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")
@@ -209,18 +213,7 @@ def _parser() -> argparse.ArgumentParser:
 
     completion = commands.add_parser("completion", help="print what lets a shell complete these words")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-
-    bench = commands.add_parser(
-        "bench", help="what a round costs on this machine, as ratios; without a name, all of it"
-    )
-    bench.add_argument(
-        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
-    )
-    bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
-    bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
-    bench.add_argument(
-        "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"
-    )
+    add_bench(commands)
     return parser
 
 

@@ -1,5 +1,8 @@
 """The error that a user causes and can mend, and the end that nobody here caused."""
 
+#: Letters of a value that a sentence repeats.
+_LONGEST = 100
+
 
 class UserError(ValueError):
     """A wrong file, setting or array: the message names it and says what to do.
@@ -23,6 +26,20 @@ class RunInterrupted(KeyboardInterrupt):
     """Ctrl-C in the midst of a run: the message says what is kept, where, and how to go on."""
 
 
+def shown(value: object) -> str:
+    """A value in a sentence: no longer than a reader can bear, and on one line.
+
+    >>> shown("x" * 1000) == repr("x" * 99)[:-1] + "..."
+    True
+    """
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        # Nested too deep, or a number of more digits than Python writes.
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
 def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     """A hint naming what the user may have meant, or every name there is.
 
@@ -31,5 +48,5 @@ def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
     """
     import difflib
 
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word[:_LONGEST], known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(sorted(known))

@@ -1,4 +1,4 @@
-"""Clients judge the server's models: they have labels, and score each candidate on samples that they never train on.
+"""Clients judge the server's models: they have labels, and score each candidate on samples of their own.
 
 What travels: the candidates that a client does not have anyway, down; the hits of each and the number of samples, up.
 """
@@ -28,6 +28,8 @@ VOTES = _PREFIX + "votes"
 _ROUNDS, _FADING = 5, 0.6
 #: The gain in accuracy from which on the refined model is sent back as far as `adaptive` would.
 _MUCH_BETTER = 0.2
+#: What a client keeps back where it must and nothing else is said.
+_KEPT_BACK = 0.1
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
 
@@ -41,33 +43,41 @@ def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private:
         given: the keys that the user has written himself.
         private: whether privacy is promised (dp_args).
     """
-    if refinery.client_validation > 0 and private and "client_validation" in given:
+    judging = refinery.client_judgement or (refinery.client_validation or 0.0) > 0
+    asked = [key for key in ("client_judgement", "client_validation") if key in given and getattr(refinery, key)]
+    if private and asked:
         raise UserError(
-            f"{section}.client_validation: what clients find of a model is told without noise, so no privacy (dp_args) "
-            "can be promised; leave clip and sigma out, or set client_validation to 0"
+            f"{section}.{asked[0]}: what clients find of a model is told without noise, so no privacy (dp_args) can be "
+            f"promised; leave clip and sigma out, or {asked[0]}"
         )
-    if private or refinery.refine_steps == 0:
-        # Without a step of refining there is one model only, and everything is the base's, to the bit.
-        refinery = replace(refinery, client_validation=0.0)
+    # Without a step of refining there is one model only, and everything is the base's, to the bit.
+    judging = judging and not private and refinery.refine_steps > 0
+    refinery = replace(refinery, client_judgement=judging)
     for key, instead in (("answer", "refined"), ("feedback", "never")):
-        if getattr(refinery, key) == "judged" and refinery.client_validation == 0:
+        if getattr(refinery, key) == "judged" and not judging:
             if key in given and refinery.refine_steps > 0:
                 raise UserError(
-                    f"{section}.{key} is 'judged' but no client judges; set client_validation to a share of their "
-                    f"samples, such as 0.1, or {key} to {instead}"
+                    f"{section}.{key} is 'judged' but no client judges; set client_judgement to true, or {key} to "
+                    f"{instead}"
                 )
             changed: dict[str, Any] = {key: instead}
             refinery = replace(refinery, **changed)
     return refinery
 
 
+def kept_back(refinery: MrTFSettings, all_take_part: bool) -> float:
+    """The share of a client's samples that judge and never train: who takes part in every round has just learnt all."""
+    given = refinery.client_validation
+    return given if given is not None else _KEPT_BACK if all_take_part else 0.0
+
+
 def held_out(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[Any], Iterable[Any]]:
     """A client's samples for training, and those for judging: the same ones in every round and every process.
 
-    A loader of the user's own cannot be divided sample by sample. There all samples train and all judge, so what is
-    judged looks a little better than it is. A client of very few samples judges nothing.
+    Where nothing is kept back, all samples train and all judge, and what is judged looks a little better than it is. So
+    it is with a loader of the user's own, which cannot be divided. A client of very few samples judges nothing.
     """
-    if not hasattr(data, "part"):
+    if share == 0.0 or not hasattr(data, "part"):
         return data, data
     kept = 0 if data.samples < _LEAST_SAMPLES else max(1, round(share * data.samples))
     order = torch.randperm(data.samples, generator=torch_generator(seed, "client validation", client))

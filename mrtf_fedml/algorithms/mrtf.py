@@ -27,6 +27,7 @@ from .judging import (
     VOTES,
     Verdict,
     held_out,
+    kept_back,
     kept_candidates,
     received_candidates,
     sent_candidates,
@@ -69,12 +70,15 @@ class MrTF(Algorithm):
         self.base = self._base(settings)
         if self.base.keeps_client_state and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-        given = [key for key in ("client_validation", "answer", "feedback") if self._is_given(key)]
+        judging = ("client_judgement", "client_validation", "answer", "feedback")
+        given = [key for key in judging if self._is_given(key)]
         self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
             self.own = self.refinery
-        self.judging = self.refinery.client_validation > 0
+        self.judging = self.refinery.client_judgement
+        train = settings.train
+        self.kept_back = kept_back(self.refinery, train.client_num_per_round == train.client_num_in_total)
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -102,10 +106,10 @@ class MrTF(Algorithm):
         return {**extra, **sent_candidates(state)} if self.judging and state.round > 0 else extra
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
-        """The base's; before it trains, a client judges on samples that it never trains on."""
+        """The base's; before it trains, a client judges on samples of its own."""
         if not self.judging:
             return self.base.train_client(model, task)
-        training, judged = held_out(task.data, self.refinery.client_validation, self.seed, task.client)
+        training, judged = held_out(task.data, self.kept_back, self.seed, task.client)
         candidates = received_candidates(task)
         votes = {VOTES: votes_on(model, candidates, judged)} if candidates else {}
         plain = replace(task, data=training, extra=without_judging(task.extra))
@@ -146,6 +150,7 @@ class MrTF(Algorithm):
                 previous_targets=state.memory.get(_TARGETS),
                 previous_shares=state.memory.get(_SHARES),
                 known_logits=teachers_read(bench, updates, self.refinery, self.settings.train.batch_size),
+                initial_logits=bench.remembered(state.weights),
                 distil=bench.distil,
             )
         if self.refinery.refine_steps > 0:

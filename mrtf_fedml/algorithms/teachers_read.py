@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ..models.positions import rows_of_logits
+from ..models.precision import computing
 from ..models.weights import load
+from ..phases import TEACHERS, phase
 from ..refinery.distill import training
 from ..settings import MrTFSettings
 from .bench import ServerBench
@@ -37,6 +39,8 @@ def logits_in_training(bench: ServerBench, weights: Weights, batch: int) -> Tens
     parts = list(bench.inputs.split(batch or len(bench.inputs)))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
-    with training(bench.model), torch.no_grad():
+    precise = torch.promote_types(torch.float32, next(bench.model.parameters()).dtype)
+    computed = computing(bench.precision.teachers, bench.inputs.device)
+    with training(bench.model), torch.no_grad(), phase(TEACHERS), computed:
         # Copies, since the model's first layer may work in place.
-        return torch.cat([rows_of_logits(bench.model(part.clone()), len(part)) for part in parts])
+        return torch.cat([rows_of_logits(bench.model(part.clone()), len(part)).to(precise) for part in parts])

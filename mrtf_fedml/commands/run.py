@@ -63,7 +63,15 @@ def _run(options: argparse.Namespace, config: Config, settings: RunSettings, ran
         warnings.simplefilter("default" if options.verbose else "ignore")
         from ..fedml_bridge.launcher import launch
 
-    return launch(config, settings, dataset, resume=options.resume, verbose=options.verbose, rank=rank or 0)
+    return launch(
+        config,
+        settings,
+        dataset,
+        resume=options.resume,
+        verbose=options.verbose,
+        rank=rank or 0,
+        profile=options.profile,
+    )
 
 
 def _rank(options: argparse.Namespace, settings: RunSettings) -> int | None:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import UserError
 from ..rounds.changes import changes_between
 from ..rounds.store import RunStore
@@ -71,24 +69,17 @@ def _said(value: Any) -> str:
 def _row(run_dir: Path) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime((run_dir / "config.yaml").stat().st_mtime))
     try:
-        config = yaml.safe_load((run_dir / "config.yaml").read_text())
+        config = RunStore(run_dir).read_config()
         data, train = config["data_args"], config["train_args"]
         summary = _summary(run_dir)
         metrics = run_dir / "metrics.jsonl"
-        done = metrics.read_text().count("\n") if metrics.exists() else 0
+        done = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
         asked = train["comm_round"]
         named = str(data.get("loader") or (summary or {}).get("dataset") or data["dataset"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        algorithm = str((summary or {}).get("algorithm") or train["federated_optimizer"])
+        return (run_dir.name, started, named, algorithm, f"{done}/{asked}", _accuracy(summary), _state(summary, done))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return (run_dir.name, started, "-", "-", "-", "-", "its files cannot be read")
-    return (
-        run_dir.name,
-        started,
-        named,
-        str((summary or {}).get("algorithm") or train["federated_optimizer"]),
-        f"{done}/{asked}",
-        _accuracy(summary),
-        _state(summary, done),
-    )
 
 
 def _summary(run_dir: Path) -> dict[str, Any] | None:

@@ -12,6 +12,8 @@ from torch import Tensor
 _FEWEST, _MOST = 20, 1000
 #: So many directions of the samples are looked at.
 _DIRECTIONS = 50
+#: Samples of more numbers are projected before distances are taken.
+_WIDEST = 512
 #: A feature that lies so many deviations away is worth its name.
 _AWAY = 0.5
 
@@ -40,6 +42,41 @@ def told_apart(one: Tensor, other: Tensor) -> float | None:
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     scores = cross_val_predict(classifier, np.hstack([main, main**2]), side, cv=folds, method="decision_function")
     return float(roc_auc_score(side, scores))
+
+
+def novelty(known: Tensor, other: Tensor) -> float | None:
+    """The share of the other samples that lie farther from all known ones than known ones lie from each other.
+
+    A known sample's distance is that to its nearest neighbour among the rest; farther means beyond 95 of 100 of these.
+    So 0.05 is expected of two sets of one kind, whichever classes either has more of: a sample only needs one neighbour
+    of its own kind. None where there are too few samples, or they are indices.
+    """
+    if min(len(known) // 2, len(other)) < _FEWEST or not known.is_floating_point():
+        return None
+    known = known.cpu()
+    ours, theirs = _few(known), _few(other)
+    mean, deviation = ours.mean(axis=0), ours.std(axis=0)
+    # A feature that is constant among the known is one in which any other value is new.
+    scale = np.where(deviation > 1e-6, deviation, 1.0) if known.ndim == 2 else max(float(deviation.mean()), 1e-6)
+    ours, theirs = _narrow((ours - mean) / scale), _narrow((theirs - mean) / scale)
+    half = len(ours) // 2
+    # Both look for a neighbour among the same samples, so that their number favours neither.
+    among, asked = ours[::2][:half], ours[1::2][:half]
+    usual = np.quantile(_nearest(asked, among), 0.95)
+    return float(np.mean(_nearest(theirs, among) > usual))
+
+
+def _nearest(points: npt.NDArray[np.float64], among: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    squares = (points**2).sum(axis=1)[:, None] + (among**2).sum(axis=1)[None] - 2 * points @ among.T
+    return np.sqrt(np.maximum(squares.min(axis=1), 0))
+
+
+def _narrow(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Wide samples by a random projection, which keeps distances."""
+    if rows.shape[1] <= _WIDEST:
+        return rows
+    projection = np.random.default_rng(0).normal(size=(rows.shape[1], _WIDEST)) / np.sqrt(_WIDEST)
+    return rows @ projection
 
 
 def far_features(one: Tensor, other: Tensor, names: Sequence[str] | None, most: int = 3) -> list[tuple[str, float]]:

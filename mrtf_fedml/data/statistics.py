@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import DataLoader
 
+from ..randomness import forked
 from ..settings import RunSettings
 from .dataset import TransductiveDataset
+from .preprocessing import ScaledLoader
 from .shards import TensorShard
 
 #: A class counts as observed by a client from so many samples on.
 OBSERVED = 5
+
+#: So many samples of all clients tell what kind they are.
+_SOME = 2000
+_READABLE = (TensorShard, ScaledLoader, DataLoader, list, tuple)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +82,36 @@ def known_counts(dataset: TransductiveDataset, settings: RunSettings) -> npt.NDA
     if not all(isinstance(shard, TensorShard) for shard in shards.values()):
         return None
     return statistics_of(dataset).counts
+
+
+def known_samples(dataset: TransductiveDataset, settings: RunSettings) -> torch.Tensor | None:
+    """Some of the clients' samples [N, ...], evenly from all, where a process plays the clients; else None.
+
+    Of loaders only those are read that can be read again. Where the server's set is of another dataset by the user's
+    own wish, nobody needs to be told that it is of another kind.
+    """
+    clients = dataset[5]
+    if settings.common.training_type != "simulation" or not clients or settings.data.server_dataset is not None:
+        return None
+    each = max(1, _SOME // len(clients))
+    with forked(0, "known samples"):
+        parts = [_some(entry, each) for entry in clients.values() if isinstance(entry, _READABLE)]
+    parts = [part for part in parts if len(part)]
+    return torch.cat(parts) if parts and len({part.shape[1:] for part in parts}) == 1 else None
+
+
+def _some(entry: Any, most: int) -> torch.Tensor:
+    if isinstance(entry, TensorShard):
+        chosen = torch.linspace(0, entry.samples - 1, min(most, entry.samples)).long()
+        return entry.inputs[entry.indices[chosen]]
+    batches, read = [], 0
+    for batch in entry:
+        inputs = torch.as_tensor(batch[0])
+        batches.append(inputs)
+        read += len(inputs)
+        if read >= most:
+            break
+    return torch.cat(batches)[:most] if batches else torch.zeros(0)
 
 
 def _counts(shard: Any, classes: int) -> npt.NDArray[np.int64]:

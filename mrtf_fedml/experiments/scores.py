@@ -89,7 +89,7 @@ def windows_below(row: Row, other: Row) -> tuple[int, int]:
 
 
 def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) -> Row:
-    paths = [[(line["round"] + 1, line["acc"]) for line in metrics if line["acc"] is not None] for metrics in runs]
+    paths = [[(line["round"] + 1, line["acc"]) for line in metrics if line.get("acc") is not None] for metrics in runs]
     if not all(paths):
         raise UserError("a comparison needs accuracies, but the server's set has no labels; give it some (y_test)")
     accuracies = [[accuracy for _, accuracy in path] for path in paths]

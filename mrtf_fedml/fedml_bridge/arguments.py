@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from fedml.arguments import Arguments
 
 from ..algorithms import Algorithm, import_named, lasting_name
+from ..errors import UserError
 from ..settings import RunSettings, section_keys
+from ..settings.bounded_yaml import load_yaml
 from ..settings.mrtf import OWN_DATA, with_preset
 from ..settings.secrets import without_secrets
 from ..settings.sections import Config, in_their_homes, ours_first
@@ -119,7 +120,11 @@ def _file_of(args: Any) -> Config:
     paths = getattr(args, "yaml_paths", None)
     if not paths or not Path(paths[0]).is_file():
         return {}
-    config = yaml.safe_load(Path(paths[0]).read_text()) or {}
+    try:
+        # FedML has read it before us; what it took is not ours to refuse by its size.
+        config = load_yaml(Path(paths[0]).read_text(), largest=2**24) or {}
+    except UserError as error:
+        raise UserError(f"{str(paths[0])!r} {error}; mend it and try again") from None
     return {section: dict(values) for section, values in config.items() if isinstance(values, Mapping)}
 
 

@@ -34,6 +34,7 @@ def launch(
     rank: int = 0,
     model: nn.Module | None = None,
     progress: bool | None = None,
+    profile: bool = False,
 ) -> Path | None:
     """Run to the end and return the run's folder; None for a silo, which has none.
 
@@ -46,6 +47,7 @@ def launch(
         rank: this party's place in a run across silos; 0 is the server.
         model: what is trained, in place of the one that `settings.model` names; it holds the answer afterwards.
         progress: a live bar, or nothing; None shows a bar on a terminal and a line per round elsewhere.
+        profile: say where the CPU seconds go.
     """
     check_version()
     comm = world()
@@ -56,6 +58,7 @@ def launch(
     settings = dataclasses.replace(settings, device=device_settings)
     args = arguments_from(config, settings, rank)
     args.mrtf_resume, args.mrtf_progress, args.mrtf_launched = resume, progress, True
+    args.mrtf_profile = profile
     # FedML counts those chosen in a round; across silos and devices each is a party of its own.
     train = settings.train
     across = settings.common.training_type != "simulation"

@@ -60,10 +60,11 @@ def start_as_mpi(args: Any) -> Any:
 
     That each rank has a GPU to itself is seen when all devices are known (mpi/simulation.py).
     """
-    if settings_of(args).given.get("mrtf_args", {}).get("refine_on") == "server":
+    refine_on = settings_of(args).given.get("mrtf_args", {}).get("refine_on")
+    if refine_on in ("server", "teachers"):
         raise UserError(
-            "backend NCCL is there for refine_on: ranks, but refine_on is server, which sends nothing by NCCL; leave "
-            "refine_on out (mrtf_args), or set backend: MPI (comm_args)"
+            f"backend NCCL is there for refine_on: ranks, but refine_on is {refine_on}, which sends nothing by "
+            "NCCL; leave refine_on out (mrtf_args), or set backend: MPI (comm_args)"
         )
     args.backend, args.refine_on, args.mrtf_nccl = "MPI", "ranks", True
     return fedml._init_simulation_mpi(args)

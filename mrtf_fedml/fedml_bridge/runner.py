@@ -117,8 +117,8 @@ def _is_foreign(trainer: Any) -> bool:
 def _let_clients_only_train(args: Any) -> None:
     """Where clients cannot judge, a preset's wish that they do is dropped; a user's own wish is refused later on."""
     given = settings_of(args).given.get("mrtf_args", {})
-    if given.get("client_validation") is None:
-        args.client_validation = 0.0
+    if not given.get("client_judgement") and not given.get("client_validation"):
+        args.client_judgement = False
 
 
 def _refuse_foreign_trainer(algorithm: Algorithm, trainer: Any) -> None:

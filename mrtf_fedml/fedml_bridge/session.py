@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ..data import Examiner, TransductiveDataset, from_fedml
-from ..data.statistics import known_counts
+from ..data.likeness import novelty
+from ..data.statistics import known_counts, known_samples
 from ..errors import UserError
 from ..models.positions import ids_of_rows
 from ..models.weights import refuse_misfit
@@ -17,9 +18,10 @@ from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
 from ..rounds.callbacks import Callback, named_callbacks
 from ..rounds.ending import ending
-from ..rounds.inputs import INPUTS, file_stamps, warn_of_changes
+from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
 from ..rounds.rehearsal import Rehearsal
@@ -77,15 +79,20 @@ class Session:
     def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
         """Those that add to a line, then the user's, then what writes it down, then what shows it."""
         return [
+            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),
-            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings)),
+            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings), self._novelty),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
+
+    def _novelty(self) -> float | None:
+        known = known_samples(self.dataset, self.server.settings)
+        return None if known is None else novelty(known, self.dataset.server_inputs)
 
     def _rehearsal(self) -> list[Callback]:
         real = self.dataset.real_inputs
@@ -97,12 +104,14 @@ class Session:
         if resume is None:
             store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
             self.lock = FolderLock(store.path)
-            store.write_json(INPUTS, file_stamps(settings.data.located()))
+            stamps = file_stamps(settings.data.located())
+            store.write_json(INPUTS, {**stamps, SAMPLES: len(self.dataset.server_inputs)})
             store.note_where_it_began()
             store.write_config(config)
             return store
         store = RunStore.open(resume)
         self.lock = FolderLock(store.path)
+        refuse_another_set(store.read_json(INPUTS), len(self.dataset.server_inputs))
         state, rounds = store.load_state(), settings.train.comm_round
         if state is not None:
             # Killed after its last round, a run still owes its answer.

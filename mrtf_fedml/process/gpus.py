@@ -61,7 +61,7 @@ def _read_mapping(file: str, key: str | None) -> Mapping[str, list[int]]:
         raise UserError(f"gpu_mapping_file {file!r} does not exist; mend the path or leave it out")
     try:
         mappings = yaml.safe_load(place.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise UserError(f"gpu_mapping_file {file!r} is not valid YAML; mend it") from None
     known = list(mappings) if isinstance(mappings, Mapping) else []
     if key not in known:

@@ -67,10 +67,10 @@ def check_start(training_type: str, backend: str, refine_on: str, ranks: int) ->
             f"backend sp runs in one process, but mpirun started {ranks}, which would do the same run {ranks} times; "
             "set backend: MPI (comm_args), or start it without mpirun"
         )
-    if refine_on == "ranks" and not over_ranks:
+    if refine_on != "server" and not over_ranks:
         raise UserError(
-            "refine_on: ranks shares the server's inputs with trainers, which only a simulation with backend MPI may "
-            "do; set refine_on: server (mrtf_args)"
+            f"refine_on: {refine_on} shares the server's inputs with trainers, which only a simulation with backend "
+            "MPI may do; set refine_on: server (mrtf_args)"
         )
 
 

@@ -1,7 +1,8 @@
-"""Waiting for other ranks asleep: MPI's own waiting spins, and keeps a core from whoever works."""
+"""Waiting asleep, for other ranks and among threads: MPI and OpenMP spin, and keep a core from whoever works."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,3 +29,14 @@ def quiet_barrier(comm: Any) -> None:
     """Wait, asleep, until every rank is here."""
     request = comm.Ibarrier()
     wait_until(request.Test)
+
+
+def wait_passively() -> None:
+    """Let PyTorch's threads sleep while they wait for each other. To be called before PyTorch is loaded.
+
+    By default they spin, and where other work has the core that one of them needs, the others burn theirs meanwhile:
+    docs/speed.md has the figures. What the user has set stays.
+    """
+    # GNU's OpenMP, which PyTorch's own builds bring, reads the first; Intel's reads the second.
+    for variable, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("KMP_BLOCKTIME", "0")):
+        os.environ.setdefault(variable, value)

@@ -23,7 +23,12 @@ def prototypes(probabilities: Tensor, features: Tensor) -> Tensor:
         v, [C, D]. A class with no mass has the zero vector, whose cosine with anything is 0.
     """
     mass = probabilities.sum(dim=0).unsqueeze(1)
-    weighted = probabilities.T @ features
+    rows = _rows_at_once(features)
+    weighted, *others = (
+        part.T @ own.to(part.dtype) for part, own in zip(probabilities.split(rows), features.split(rows), strict=True)
+    )
+    for other in others:
+        weighted += other
     return torch.where(mass > 0, weighted / mass.masked_fill(mass <= 0, 1.0), torch.zeros_like(weighted))
 
 
@@ -67,7 +72,7 @@ def reassigned_probabilities(
 
     Args:
         probabilities: the targets so far, [M, C].
-        features: h, [M, D].
+        features: h, [M, D], in any precision: they are brought to that of the targets a part at a time.
         temperature: tau.
         steps: how often the two equations are iterated.
         distance: D_f, one of `DISTANCES`.
@@ -76,9 +81,21 @@ def reassigned_probabilities(
         the new targets, [M, C].
     """
     for _ in range(steps):
-        distances = DISTANCES[distance](features, prototypes(probabilities, features))
+        centres = prototypes(probabilities, features)
+        distances = torch.cat(
+            [DISTANCES[distance](part.to(centres.dtype), centres) for part in features.split(_rows_at_once(features))]
+        )
         probabilities = torch.softmax(-temperature * distances, dim=-1)
     return probabilities
+
+
+#: What a part of the features may take as doubles; a few copies of it are made on the way.
+_PART_BYTES = 64 * 2**20
+
+
+def _rows_at_once(features: Tensor) -> int:
+    """Features may be wide: those of a convolutional net would take gigabytes as doubles, all at once."""
+    return max(1, _PART_BYTES // (8 * features.shape[1]))
 
 
 def unit_rows(rows: Tensor) -> Tensor:

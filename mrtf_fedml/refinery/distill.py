@@ -166,7 +166,7 @@ def distill(
                 # Weighed so that the parts sum to the batch's mean; alone the factor is 1.
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))
                 if moves is not None:
-                    again = distillation_loss(student(moved(inputs[part], moves)), followed)
+                    again = distillation_loss(student(moved(inputs[part], moves)).to(targets.dtype), followed)
                     loss = loss + settings.consistency * again * (len(part) / len(batch))
                 loss.backward()
             loss = crew.combine(student, loss.detach())

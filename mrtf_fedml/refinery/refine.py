@@ -64,6 +64,7 @@ def refine(
     previous_targets: Tensor | None = None,
     previous_shares: Tensor | None = None,
     known_logits: Mapping[int, Tensor] | None = None,
+    initial_logits: Tensor | None = None,
     distil: Distiller = distill,
 ) -> RefinedRound:
     """Refine the aggregated model on the server's inputs.
@@ -84,6 +85,7 @@ def refine(
         previous_targets: the last round's, for smoothing.
         previous_shares: of the server's classes, as the last round left them.
         known_logits: of local models that others have read already, by their place in `local`.
+        initial_logits: those of theta_t, [M, C], where the last round has read them already.
         distil: lets the student follow the targets.
     """
     known = known_logits or {}
@@ -92,7 +94,10 @@ def refine(
         [known[place] if place in known else _read_as(model, weights, read)[0] for place, weights in enumerate(local)]
     )
     votes = local_logits.argmax(dim=2).to("cpu", torch.uint8 if local_logits.shape[2] <= 256 else torch.int32)
-    initial_logits = _read_as(model, initial, read)[0] if settings.self_teaching else None
+    if not settings.self_teaching:
+        initial_logits = None
+    elif initial_logits is None:
+        initial_logits = _read_as(model, initial, read)[0]
     needs_features = settings.cluster_refinery and clustering
     aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])

@@ -89,7 +89,7 @@ def distillation_targets(
     if settings.cluster_refinery and features is not None:
         probabilities = reassigned_probabilities(
             ensemble,
-            features.double(),
+            features,
             settings.cluster_temperature,
             settings.cluster_steps,
             settings.cluster_distance,

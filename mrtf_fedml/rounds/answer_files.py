@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -42,8 +42,11 @@ def model_file(weights: Weights, facts: Mapping[str, Any]) -> bytes:
 
 def read_model_file(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The weights and the facts again."""
-    with safe_open(file, framework="pt") as opened:
-        facts = (opened.metadata() or {}).get(_FACTS)
-    if facts is None:
-        raise UserError(f"{str(file)!r} does not tell how to use it; run its configuration again")
-    return load_file(file), json.loads(facts)
+    try:
+        with safe_open(file, framework="pt") as opened:
+            facts = (opened.metadata() or {}).get(_FACTS)
+        if facts is not None:
+            return load_file(file), dict(json.loads(facts))
+    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{str(file)!r} cannot be read ({error}); resume the run to write it anew") from None
+    raise UserError(f"{str(file)!r} does not tell how to use it; run its configuration again")

@@ -29,7 +29,11 @@ class Callback:
         """Before the first round; `run.state.round` is more than 0 in a run that is resumed."""
 
     def on_asking(self, run: Run, clients: Sequence[int]) -> None:
-        """Before the round `run.state.round` is handed out to these clients; to one alone where it starts anew."""
+        """Before the round `run.state.round` is handed out to these clients.
+
+        In one round it may come again: for one client alone that starts anew, and for others that are asked since too
+        few could be used.
+        """
 
     def on_round(self, run: Run, line: dict[str, Any]) -> None:
         """After a round, with its line of metrics.jsonl before it is written: numbers put into it are kept."""

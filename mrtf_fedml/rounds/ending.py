@@ -21,8 +21,8 @@ def ending(store: RunStore) -> str:
     ]
     if summary["accuracy"] is not None:
         rows += [("accuracy", f"{summary['accuracy']:.4f}"), ("macro F1", f"{summary['macro_f1']:.4f}")]
-        last = store.read_metrics()[-1]
-        if last["acc_refined"] is not None and last["acc_aggregated"] is not None:
+        last = (store.read_metrics() or [{}])[-1]
+        if last.get("acc_refined") is not None and last.get("acc_aggregated") is not None:
             rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
     else:
         rows.append(("accuracy", "not known: the server's set came without labels"))

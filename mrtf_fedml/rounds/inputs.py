@@ -7,12 +7,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from ..settings import DataSettings
 
 _log = logging.getLogger(__name__)
 
 #: The file of a run's folder that keeps the stamps.
 INPUTS = "state/inputs.json"
+#: The entry of it that counts the server's samples; no file has such a name.
+SAMPLES = "/"
 
 
 def file_stamps(data: DataSettings) -> dict[str, Any]:
@@ -31,6 +34,16 @@ def stamp_of(path: Path) -> Any:
         return None
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
+
+
+def refuse_another_set(before: dict[str, Any], samples: int) -> None:
+    """What the run remembers belongs to its samples, one by one; a set of another size has no share in it."""
+    known = before.get(SAMPLES, samples)
+    if known != samples:
+        raise UserError(
+            f"the server's set has {samples} samples, but had {known} when the run began; leave server_samples and the "
+            "server's files as they were, or label more samples by `mrtf predict`"
+        )
 
 
 def warn_of_changes(before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -114,16 +114,26 @@ class Run:
             raise self._told_how_to_go_on(error) from error
         except (KeyboardInterrupt, RunStopped) as interruption:
             _log.warning("interrupted after %d rounds; writing down what was finished", self.server.state.round)
-            self.finish(interrupted=True)
+            self._finish(interrupted=True)
             if isinstance(interruption, KeyboardInterrupt):
                 raise RunInterrupted(self._where_it_is()) from interruption
             raise
         if self.stopped is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stopped)
         try:
-            return self.finish()
+            return self._finish()
         except FolderUnwritable as error:
             raise self._told_how_to_go_on(error) from error
+
+    def _finish(self, interrupted: bool = False) -> dict[str, Any] | None:
+        """The answer; whoever does not wait for it finds the rounds alone."""
+        try:
+            return self.finish(interrupted)
+        except KeyboardInterrupt as again:
+            raise RunInterrupted(
+                f"interrupted while the answer was written; {self.server.state.round} of {self.rounds} rounds are in "
+                f"{self.store.path}. Go on with: mrtf run --resume {shlex.quote(str(self.store.path))}"
+            ) from again
 
     def _where_it_is(self) -> str:
         done, folder = self.server.state.round, self.store.path

@@ -65,7 +65,7 @@ class Scores:
     def summary(self, run: Run, interrupted: bool) -> dict[str, Any]:
         """summary.json."""
         metrics = run.store.read_metrics()
-        scored = [line["acc"] for line in metrics if line["acc"] is not None]
+        scored = [line["acc"] for line in metrics if line.get("acc") is not None]
         summary: dict[str, Any] = {
             "dataset": run.settings.data.title,
             "algorithm": run.algorithm.name,
@@ -80,7 +80,7 @@ class Scores:
             "precision": run.settings.device.precision,
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
-            "seconds": sum(line["seconds_local"] + line["seconds_refine"] for line in metrics),
+            "seconds": sum((line.get("seconds_local") or 0) + (line.get("seconds_refine") or 0) for line in metrics),
             "estimated_accuracy": metrics[-1].get("estimated_accuracy") if metrics else None,
             "estimated_error": metrics[-1].get("estimated_error") if metrics else None,
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,

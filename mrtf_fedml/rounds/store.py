@@ -24,9 +24,11 @@ import yaml
 from torch import Tensor
 
 from ..algorithms.exchange import ServerState, Weights
-from ..errors import UserError
+from ..errors import UserError, shown
+from ..settings.bounded_yaml import load_yaml
 from .answer_files import model_file, predictions_table, read_model_file
 from .changes import changes_between
+from .lines import is_line
 from .state_files import StateFiles
 from .whole_file import append_line, replace_file
 
@@ -38,6 +40,8 @@ _PLACE = "state/place.json"
 #: The section of config.yaml that tells what resumes have changed; no setting is read from it.
 RESUMES = "resumes"
 _MODEL = "model.safetensors"
+#: A run's own configuration has every key, and what each resume has changed.
+_LARGEST_CONFIG = 1_000_000
 
 
 class RunStore:
@@ -115,12 +119,17 @@ class RunStore:
 
     def _config_file(self) -> dict[str, Any]:
         try:
-            config = yaml.safe_load((self.path / "config.yaml").read_text())
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            config = load_yaml((self.path / "config.yaml").read_text(encoding="utf-8"), _LARGEST_CONFIG)
+        except UserError as error:
+            raise UserError(f"{str(self.path / 'config.yaml')!r} {error}; restore it") from None
+        except (OSError, ValueError) as error:
             raise UserError(f"{str(self.path / 'config.yaml')!r} cannot be read ({error}); restore it") from None
-        if not isinstance(config, dict):
+        if not isinstance(config, dict) or not config:
             raise UserError(f"{str(self.path / 'config.yaml')!r} holds no configuration; restore it")
-        return config
+        for section, values in config.items():
+            if not isinstance(section, str) or not isinstance(values, dict | None):
+                raise UserError(f"{str(self.path / 'config.yaml')!r}: {shown(section)} is no section; restore it")
+        return {section: values or {} for section, values in config.items()}
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl per round."""
@@ -141,8 +150,12 @@ class RunStore:
             if not line.endswith(b"\n"):
                 continue
             try:
-                read.append(dict(json.loads(line)))
-            except (ValueError, TypeError, RecursionError):
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                told = None
+            if is_line(told):
+                read.append(told)
+            else:
                 _log.warning("line %d of %s cannot be read and is left out", number, file)
         return read
 
@@ -164,7 +177,7 @@ class RunStore:
 
     def _cut_metrics(self, rounds: int) -> None:
         lines = self.read_metrics()
-        kept = [line for line in lines if line.get("round", rounds) < rounds]
+        kept = [line for line in lines if line["round"] < rounds]
         if (self.path / _METRICS).exists():
             self._replace(_METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
 

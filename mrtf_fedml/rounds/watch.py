@@ -7,9 +7,7 @@ warning that comes with every run is read by nobody. A quiet watch proves nothin
 from __future__ import annotations
 
 import logging
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..data.listing import listed
 from .callbacks import Callback
+from .contradictions import contradictions
+from .loss_signs import sign_of_losses
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -35,12 +36,8 @@ _CONFIDENT, _AGREEING = 0.8, 0.5
 #: A plain average of heterogeneous clients is often poor, and the refinery there to mend it; mending two samples of
 #: three is another model.
 _DISAGREEING = 2 / 3
-#: log C is the loss of guessing. Clients that meet a model trained on other classes start above it; five times it, as
-#: a mean over a client's whole round, is a step that overshoots.
-_OVERSHOOTING = 5.0
-#: The middle of three rounds against the middle of three: single rounds differ by who took part. Small losses may
-#: double without meaning; half of guessing is no longer small.
-_ROUNDS, _GROWN, _NOT_SMALL = 3, 2.0, 0.5
+#: Of sets of one kind 0.02 to 0.09 was seen, whichever classes the server has more of; of others 0.48 to 1.
+_NOVEL = 0.3
 #: Fewer samples than this share of a class that nobody has taught are single mistakes.
 _FEW = 0.02
 
@@ -57,6 +54,9 @@ class Evidence:
         ensemble: what the teachers said together, the same.
         counts: n_{k,c} [K, C], the clients' samples per class; None where this process does not know them.
         took_part: the clients that were heard.
+        votes: what each model of the last round named, [T, M]; None where nobody asked them.
+        voters: whose models these are.
+        novelty: the share of the server's samples that are like none of the clients'; None where it is not known.
     """
 
     logits: Tensor
@@ -66,17 +66,31 @@ class Evidence:
     ensemble: Tensor | None = None
     counts: npt.NDArray[np.int64] | None = None
     took_part: frozenset[int] = frozenset()
+    votes: Tensor | None = None
+    voters: Sequence[int] = ()
+    novelty: float | None = None
 
 
 def signs(evidence: Evidence) -> list[str]:
     """What looks wrong, a sentence each; empty where nothing does."""
-    told = [_growing_loss(evidence)]
+    told = [
+        sign_of_losses(evidence.losses, len(evidence.class_names), evidence.counts),
+        _unlike(evidence),
+        _untaught(evidence),
+    ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
         told += [
             _one_class(evidence),
             _unlearnt(evidence),
             _apart_from_teachers(evidence),
             _apart_from_average(evidence),
+            *contradictions(
+                evidence.votes,
+                evidence.voters,
+                evidence.logits.argmax(dim=1),
+                evidence.counts,
+                evidence.class_names,
+            ),
         ]
     return [sentence for sentence in told if sentence is not None]
 
@@ -138,23 +152,25 @@ def _apart_from_average(evidence: Evidence) -> str | None:
     )
 
 
-def _growing_loss(evidence: Evidence) -> str | None:
-    losses, guessing = evidence.losses, math.log(max(len(evidence.class_names), 2))
-    late = losses[len(losses) // 2 :]
-    if late and max(late) > _OVERSHOOTING * guessing:
-        return (
-            f"the clients' training loss reached {max(late):.3g}, where guessing has {guessing:.2f}: training "
-            "overshoots; lower learning_rate, or bring the features to one scale (data_args.standardize)"
-        )
-    if len(losses) < 2 * _ROUNDS:
-        return None
-    before = min(statistics.median(losses[i : i + _ROUNDS]) for i in range(len(losses) - 2 * _ROUNDS + 1))
-    now = statistics.median(losses[-_ROUNDS:])
-    if now < _GROWN * before or now < _NOT_SMALL * guessing:
+def _unlike(evidence: Evidence) -> str | None:
+    if evidence.novelty is None or evidence.novelty < _NOVEL:
         return None
     return (
-        f"the clients' training loss grows (from {before:.3g} to {now:.3g}): the rounds make the model worse; lower "
-        "learning_rate or epochs"
+        f"{evidence.novelty:.0%} of the server's samples are unlike any of the clients' (5% is usual): they are of "
+        "another kind or of classes that no client knows; check scale, units and the order of columns, and do not use "
+        "these labels unchecked"
+    )
+
+
+def _untaught(evidence: Evidence) -> str | None:
+    """Classes that no client has at all: they have a name, and cannot be given."""
+    if evidence.counts is None:
+        return None
+    absent = [evidence.class_names[place] for place in np.flatnonzero(evidence.counts.sum(axis=0) == 0)]
+    if not absent:
+        return None
+    return (
+        f"no client has a sample of {listed(repr(name) for name in absent)}: samples of that class get another's label"
     )
 
 
@@ -170,16 +186,26 @@ def _agreement(one: Tensor, other: Tensor) -> float:
 class Watch(Callback):
     """Says what looks wrong when a run ends: in the log, and in summary.json, from where the report has it."""
 
-    def __init__(self, class_names: Sequence[str], counts: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        counts: npt.NDArray[np.int64] | None = None,
+        novelty: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`novelty` is asked once, at the end: it takes a moment."""
         self.class_names = class_names
         self.counts = counts
+        self.novelty = novelty
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """The whole run, those rounds before a resume among it."""
         lines = run.store.read_metrics()
         spoken: Mapping[str, Tensor] = {} if run.record is None else run.record.report.predictions
-        losses = [line["local_loss"] for line in lines if line["local_loss"] is not None]
-        heard = {client for line in lines for client in line["clients"] if str(client) not in line["left_out"]}
+        losses = [line["local_loss"] for line in lines if line.get("local_loss") is not None]
+        asked = [(client, line.get("left_out") or {}) for line in lines for client in line.get("clients") or []]
+        # Of fewer clients, where a resume has made them fewer, those who are gone hold nothing.
+        known = range(len(self.counts)) if self.counts is not None else range(run.settings.train.client_num_in_total)
+        heard = {client for client, left_out in asked if str(client) not in left_out and client in known}
         evidence = Evidence(
             logits=run.answer_logits(),
             class_names=self.class_names,
@@ -188,6 +214,9 @@ class Watch(Callback):
             ensemble=spoken.get("ensemble"),
             counts=self.counts,
             took_part=frozenset(heard),
+            votes=run.votes,
+            voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
+            novelty=self.novelty(),
         )
         told = signs(evidence)
         for sentence in told:

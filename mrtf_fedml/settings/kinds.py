@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass
 
-from ..errors import UserError
+from ..errors import UserError, shown
 
 VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True, extra="forbid")
 
@@ -38,7 +38,7 @@ def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Par
         first = error.errors()[0]
         key = ".".join(str(step) for step in first["loc"])
         remedy = first["msg"].replace("Input should be", "it should be")
-        raise UserError(f"{section}.{key} is {first['input']!r}; {remedy}") from None
+        raise UserError(f"{section}.{key} is {shown(first['input'])}; {remedy}") from None
 
 
 def plain_values(settings: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, shown
 from .kinds import (
     VALIDATED,
     Count,
@@ -32,7 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "cluster_refinery": False,
         "feedback": "judged",
         "answer": "judged",
-        "client_validation": 0.1,
+        "client_judgement": True,
         "target_smoothing": 0.75,
         "target_sharpness": 3.0,
     },
@@ -123,17 +123,20 @@ class MrTFSettings:
     cluster_steps: Count = 1
     #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
     #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
-    #: to be better (`judged`, which needs `client_validation`). A base that keeps client state (Scaffold) gets `never`
+    #: to be better (`judged`, which needs `client_judgement`). A base that keeps client state (Scaffold) gets `never`
     #: unless it is said otherwise: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
-    #: clients find better (`judged`, which needs `client_validation`). With `propagated` the refined model's answers
+    #: clients find better (`judged`, which needs `client_judgement`). With `propagated` the refined model's answers
     #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.
     answer: Literal["refined", "aggregated", "judged", "propagated"] = "refined"
-    #: The share of each client's samples that it keeps from training and judges the server's models with, before it
-    #: trains: the run then tells the accuracy that the clients estimate. A chosen client receives one more model and
-    #: tells three numbers. 0: nobody judges.
-    client_validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    #: Let each chosen client judge, before it trains, how often the server's last models are right on its own samples:
+    #: the run then tells the accuracy that the clients estimate. A client receives one more model and tells three
+    #: numbers. `client_validation` alone switches it on too.
+    client_judgement: bool = False
+    #: The share of each client's samples that it keeps from training, to judge with; 0: it judges with those that it
+    #: trains on, which flatters. Where it is not given, a tenth if every client takes part in every round, else 0.
+    client_validation: Annotated[float, Field(ge=0, le=0.5)] | None = None
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
     #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
@@ -156,9 +159,10 @@ class MrTFSettings:
     consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Who refines. With `ranks` all ranks of an MPI simulation share the work, and all hold the server's inputs, as no
-    #: real deployment may.
-    refine_on: Literal["server", "ranks"] = "server"
+    #: Who refines. In an MPI simulation `teachers` lets each rank read the server's set with the models that it
+    #: trained, with the same bytes as `server`; `ranks` shares the distillation too, step by step. Both give every rank
+    #: the server's inputs, as no real deployment may.
+    refine_on: Literal["server", "teachers", "ranks"] = "server"
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any] | MrTFSettings | None) -> MrTFSettings:
@@ -173,7 +177,7 @@ class MrTFSettings:
         known = [field.name for field in dataclasses.fields(cls)]
         for key in given:
             if key not in known:
-                raise UserError(f"mrtf_args has no key {key!r}; {nearest(str(key), known)}")
+                raise UserError(f"mrtf_args has no key {shown(key)}; {nearest(str(key), known)}")
         return validated(cls, "mrtf_args", given)
 
     @model_validator(mode="before")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .comm import SiloSettings
 from .common import CommonSettings
 from .data import DataSettings
@@ -48,7 +48,7 @@ class RunSettings:
         """Settings from FedML's YAML, read as a mapping of sections."""
         for section, values in config.items():
             if values is not None and not isinstance(values, Mapping):
-                raise UserError(f"section {section!r} must hold keys and values, not {values!r}")
+                raise UserError(f"section {section!r} must hold keys and values, not {shown(values)}")
         tidy = in_their_homes(config)
         parts: dict[str, Any] = {
             name: validated(part, section, part_of(tidy, name)) for name, (section, part) in PARTS.items()

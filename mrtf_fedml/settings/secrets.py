@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
+from ..errors import UserError
+from .bounded_yaml import load_yaml
 
 #: What stands on a page for a secret.
 HIDDEN = "(not shown)"
@@ -54,8 +55,8 @@ def _shown_word(word: str) -> str:
     if not equals:
         return word
     try:
-        given = {name.rpartition(".")[2]: yaml.safe_load(text)}
-    except yaml.YAMLError:
+        given = {name.rpartition(".")[2]: load_yaml(text)}
+    except UserError:
         given = {name.rpartition(".")[2]: text}
     return word if without_secrets(given) == given else f"{option}{name}={HIDDEN}"
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, shown
 from .comm import SiloSettings
 from .common import CommonSettings
 from .data import DataSettings
@@ -98,15 +98,15 @@ def in_their_homes(config: Mapping[str, Mapping[str, Any] | None]) -> Config:
         if section in own:
             for key in values:
                 if key not in keys[section]:
-                    raise UserError(f"{section} has no key {key!r}; {nearest(str(key), keys[section])}")
+                    raise UserError(f"{section} has no key {shown(key)}; {nearest(str(key), keys[section])}")
             continue
         for key in [key for key in values if homes.get(key, section) != section and key not in keys.get(section, [])]:
             home = tidy.setdefault(homes[key], {})
             value = values.pop(key)
             if key in home and home[key] != value:
                 raise UserError(
-                    f"{key} is {home[key]!r} in {homes[key]} and {value!r} in {section}; keep the first and remove "
-                    "the other"
+                    f"{key} is {shown(home[key])} in {homes[key]} and {shown(value)} in {section}; keep the first and "
+                    "remove the other"
                 )
             home[key] = value
     return tidy

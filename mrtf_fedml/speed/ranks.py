@@ -16,7 +16,7 @@ import yaml
 from .measure import REPETITIONS, Row, row_of
 
 #: Who refines, with how many ranks; 1 is one process without MPI.
-_CASES = ((1, "server"), (2, "server"), (3, "server"), (3, "ranks"))
+_CASES = ((1, "server"), (2, "server"), (3, "server"), (3, "teachers"), (3, "ranks"))
 
 
 def ranks(quick: bool) -> list[Row]:

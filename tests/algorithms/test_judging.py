@@ -13,6 +13,7 @@ from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, algorithm_of
 from mrtf_fedml.algorithms.judging import VOTES, Verdict, held_out, votes_on
+from mrtf_fedml.algorithms.mrtf import MrTF
 from mrtf_fedml.data.shards import TensorShard
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
@@ -131,12 +132,30 @@ def test_a_judging_client_trains_as_the_base_does_on_what_is_left() -> None:
 
 def test_where_clients_cannot_judge_the_preset_gives_way_and_the_user_is_told() -> None:
     private = algorithm_of(small_settings(preset="tuned", clip=1.0, sigma=1.0))
-    assert (private.own.client_validation, private.own.answer, private.own.feedback) == (0.0, "refined", "never")
+    assert (private.own.client_judgement, private.own.answer, private.own.feedback) == (False, "refined", "never")
     with pytest.raises(UserError, match="client_validation: what clients find of a model is told without noise"):
         algorithm_of(small_settings(client_validation=0.1, clip=1.0, sigma=1.0))
-    with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_validation"):
+    with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_judgement"):
         algorithm_of(small_settings(answer="judged"))
-    with pytest.raises(UserError, match="feedback is 'judged' but no client judges; set client_validation"):
+    with pytest.raises(UserError, match="feedback is 'judged' but no client judges; set client_judgement"):
         algorithm_of(small_settings(feedback="judged"))
+    with pytest.raises(UserError, match="client_judgement: what clients find of a model is told without noise"):
+        algorithm_of(small_settings(client_judgement=True, clip=1.0, sigma=1.0))
     with pytest.raises(UserError, match=r"client_validation is 0\.9"):
         small_settings(client_validation=0.9)
+
+
+def test_who_takes_part_in_every_round_keeps_a_tenth_back() -> None:
+    def kept(**changes: Any) -> float:
+        algorithm = algorithm_of(small_settings(preset="tuned", **changes))
+        assert isinstance(algorithm, MrTF)
+        assert algorithm.judging
+        return algorithm.kept_back
+
+    assert kept() == 0.0
+    assert kept(client_num_per_round=8) == 0.1
+    assert kept(client_num_per_round=8, client_validation=0.0) == 0.0, "what a user says wins"
+    assert kept(client_validation=0.25) == 0.25
+    assert held_out(whole := shard(), 0.0, seed=0, client=0) == (whole, whole)
+    silent = algorithm_of(small_settings(preset="tuned", client_judgement=False)).own
+    assert (silent.answer, silent.feedback) == ("refined", "never")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,49 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
         for number, image in enumerate(random_images(12, 16, 16)):
             write_image(tmp_path / name / f"{number}.png", image)
     folders = {"data_file": str(tmp_path / "clients"), "server_file": str(tmp_path / "server")}
-    run_dir = run(tmp_path, dataset="images", **folders, model="mlp", hidden_size=8)
+    run_dir = run(tmp_path, dataset="images", **folders, model="lenet")
     out = tmp_path / "out.csv"
     assert main(["predict", str(run_dir), str(tmp_path / "server"), "--out", str(out)]) == 0
     assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
+
+
+def test_a_table_with_categories_and_gaps_is_read_as_the_run_read_it(tmp_path: Path) -> None:
+    def write(name: str, rows: range, head: str, lines: list[str]) -> Path:
+        (tmp_path / name).write_text("\n".join([head, *(lines[row] for row in rows)]) + "\n")
+        return tmp_path / name
+
+    ward = ["north", "south", "", "east"]
+    lines = [f"{X[n, 0]!r};{ward[n % 4]};{'' if n % 9 == 0 else X[n, 1]};{NAMES[Y[n]]}" for n in range(80)]
+    turned = [f"{ward[n % 4]},{'NA' if n % 9 == 0 else X[n, 1]},{X[n, 0]!r}" for n in range(80)]
+    files = {
+        "data_file": str(write("clients.csv", range(60), "a;ward;b;label", lines)),
+        "server_file": str(write("server.csv", range(60, 80), "a;ward;b;label", lines)),
+    }
+    run_dir = run(tmp_path, dataset="csv", **files, fill_missing=True, model="mlp", hidden_size=8)
+    more, out = write("more.csv", range(60, 80), "ward,b,a", turned), tmp_path / "out.csv"
+    assert main(["predict", str(run_dir), str(more), "--out", str(out)]) == 0
+    assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
+
+
+def test_a_model_of_the_users_own_is_found_where_the_run_began(
+    tmp_path: Path, arrays: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    elsewhere.mkdir()
+    (work / "nets_of_mine.py").write_text(
+        "from torch import nn\n\n\n"
+        "def net(input_dim, num_classes):\n"
+        "    return nn.Sequential(nn.Linear(input_dim, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))\n"
+    )
+    monkeypatch.chdir(work)
+    file = str(arrays.parent / "own.npz")
+    run_dir = run(work, dataset="npz", data_file=file, model="nets_of_mine:net")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(work)])
+    monkeypatch.delitem(sys.modules, "nets_of_mine")
+    assert main(["predict", str(run_dir), file, "--out", "out.csv"]) == 0
+    assert (elsewhere / "out.csv").read_bytes() == (run_dir / "predictions.csv").read_bytes()
 
 
 def test_what_does_not_fit_gets_a_sentence(tmp_path: Path, arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:

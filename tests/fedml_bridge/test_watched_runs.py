@@ -46,7 +46,8 @@ def test_a_raw_table_without_labels_is_not_labelled_in_silence(tmp_path: Path) -
 
 
 def test_an_easy_scene_is_quiet(tmp_path: Path) -> None:
-    assert warnings_of(run(tmp_path, partition_method="iid", comm_round=3)) == []
+    learnt = {"model": "mlp", "hidden_size": 64, "epochs": 5, "learning_rate": 0.1}
+    assert warnings_of(run(tmp_path, partition_method="iid", comm_round=3, **learnt)) == []
 
 
 def test_the_quickstart_is_quiet(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.process.start import check_start
 from mrtf_fedml.process.threads import set_threads
+from mrtf_fedml.process.waiting import wait_passively
 
 
 def test_threads_asked_for_by_the_environment_win(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +38,19 @@ def test_nccl_is_started_as_mpi_is() -> None:
     check_start("simulation", "NCCL", "ranks", ranks=2)
     with pytest.raises(UserError, match=r"backend NCCL needs a server and at least one trainer.*mpirun -n"):
         check_start("simulation", "NCCL", "server", ranks=1)
+
+
+def test_threads_wait_passively_unless_the_user_has_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("KMP_BLOCKTIME", "200")
+    wait_passively()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.environ["KMP_BLOCKTIME"] == "200"
+    # The command line does so before anything has loaded PyTorch, whose OpenMP reads it once.
+    code = (
+        "import sys, mrtf_fedml.process.waiting as waiting, mrtf_fedml.cli as cli\n"
+        "cli.wait_passively = lambda: print('torch' in sys.modules)\n"
+        "cli.main(['bench', 'no such'])\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout.strip() == "False"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 
 from mrtf_fedml.refinery.clusters import cosine_distances, prototypes, reassigned_probabilities
@@ -126,3 +127,15 @@ def test_inputs_are_left_alone() -> None:
     reassigned_probabilities(shares, points, 4.0, 3)
     assert torch.equal(shares, SHARES)
     assert torch.equal(points, POINTS)
+
+
+def test_wide_features_are_taken_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(50, 6, generator=generator)
+    start = torch.randn(50, 4, generator=generator, dtype=torch.float64).softmax(dim=1)
+    for distance in ("cosine", "squared_euclidean"):
+        whole = reassigned_probabilities(start, features, 4.0, 2, distance)
+        assert torch.equal(whole, reassigned_probabilities(start, features.double(), 4.0, 2, distance))
+        with monkeypatch.context() as patch:
+            patch.setattr("mrtf_fedml.refinery.clusters._PART_BYTES", 8 * 6 * 7)
+            torch.testing.assert_close(reassigned_probabilities(start, features, 4.0, 2, distance), whole)

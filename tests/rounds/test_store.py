@@ -107,7 +107,7 @@ def test_rounds_without_their_configuration_are_not_taken_for_those_of_a_new_run
 
 def test_a_configuration_that_is_no_more_one_is_a_sentence(tmp_path: Path) -> None:
     run = store(tmp_path)
-    for content, told in (("", "holds no configuration"), ("- a", "holds no configuration"), ("{", "cannot be read")):
+    for content, told in (("", "holds no configuration"), ("- a", "holds no configuration"), ("{", "is not valid")):
         (run.path / "config.yaml").write_text(content)
         with pytest.raises(UserError, match=told):
             run.read_config()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings.yaml_file import DEEPEST, LARGEST, read_config
+from mrtf_fedml.settings.bounded_yaml import DEEPEST, LARGEST
+from mrtf_fedml.settings.yaml_file import read_config
 from tests.data.sources.hostility import FEW
 
 

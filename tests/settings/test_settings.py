@@ -46,7 +46,7 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
-    assert (tuned.teacher_weights, tuned.answer, tuned.client_validation) == ("familiarity", "judged", 0.1)
+    assert (tuned.teacher_weights, tuned.answer, tuned.client_judgement) == ("familiarity", "judged", True)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "adaptive"})

@@ -20,7 +20,7 @@ from ..client_turn import take_turn
 from ..messages import scale_of
 from . import protocol
 from .form import Form, Malformed
-from .liveness import Watch
+from .liveness import Watch, interval_of
 from .manager import SiloManager, seconds_until
 from .terms import Terms
 
@@ -94,7 +94,12 @@ class Silo(SiloManager):
         )
 
     def _serve(self, message: Message | None) -> None:
+        announced = time.monotonic()
         while not self._over:
+            if time.monotonic() > announced + interval_of(self.watch.timeout):
+                # A server that could not reach this silo for a while has given it up, and takes it back by this.
+                self.com_manager.ping(self._status(protocol.ONLINE))
+                announced = time.monotonic()
             if self.watch.expired:
                 raise self._server_lost()
             if message is not None:

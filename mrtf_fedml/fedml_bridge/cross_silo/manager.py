@@ -17,7 +17,8 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 from ...errors import UserError, nearest
 from ...settings import RunSettings
 from .form import Form
-from .protocol import READY, SERVER, new_incarnation
+from .protocol import READY, SERVER, incarnation_of, new_incarnation, number_of
+from .replays import Replays
 from .transports.backend import PartyAddress, SiloBackend, Unreachable
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class SiloManager(FedMLCommManager):
         self.address = replace(_address(args, settings, self.patience), longest=form.longest)
         #: Tells liveness of everything that arrives.
         self.on_arrival: Callable[[Message], None] | None = None
+        self._heard = Replays()
         self._inbox: queue.Queue[Message] = queue.Queue(_MOST_WAITING)
         super().__init__(args, args.comm, self.address.rank, self.address.silos, args.backend)
         self.register_message_receive_handlers()
@@ -74,6 +76,10 @@ class SiloManager(FedMLCommManager):
     def receive_message(self, msg_type: Any, msg_params: Message) -> None:
         """Put the message in the inbox. Called from the backend's thread."""
         if msg_type == READY:
+            return
+        number = number_of(msg_params)
+        if number < 0 or not self._heard.is_new(incarnation_of(msg_params), number):
+            _log.info("rank %d: a message without a number, or one that came before, was dropped", self.rank)
             return
         if self.on_arrival is not None:
             self.on_arrival(msg_params)

@@ -68,6 +68,13 @@ class Presence:
         with self._lock:
             self._here.discard(client)
             self._gone.add(client)
+            self._incarnations.pop(client, None)
+
+    @property
+    def away(self) -> list[int]:
+        """The silos that were here, cannot be reached, and have not said goodbye: they may live."""
+        with self._lock:
+            return sorted(set(self._incarnations) - self._here - self._barred)
 
     def expected(self, with_lost: bool) -> list[int]:
         """The clients that are worth a ping: all, or all but those that cannot come back."""

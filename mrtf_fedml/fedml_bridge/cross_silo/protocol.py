@@ -8,6 +8,7 @@ silent.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +34,9 @@ _ROUND_INDEX = "round_idx"
 _INCARNATION = "incarnation"
 _REASON = "reason"
 _TERMS = "terms"
+_NUMBER = "number"
+#: Of this process's messages: each has its own.
+_numbers = itertools.count(1)
 #: Nobody has more samples than that; larger numbers would make floats of sums.
 _MOST_SAMPLES = 2**53
 #: A stranger's text is not repeated at length.
@@ -75,6 +79,12 @@ def answer(incarnation: str, sender: int, round_index: int, samples: int, weight
 def incarnation_of(message: Message) -> str:
     """Which process speaks."""
     return str(message.get(_INCARNATION))
+
+
+def number_of(message: Message) -> int:
+    """Which of its speaker's messages it is; none where it does not say."""
+    number = message.get(_NUMBER)
+    return number if isinstance(number, int) and not isinstance(number, bool) else -1
 
 
 def sender_of(message: Message) -> int:
@@ -122,6 +132,6 @@ def _whole(value: Any, what: str) -> int:
 
 def _message(kind: int, sender: int, receiver: int, facts: Mapping[str, Any]) -> Message:
     message = Message(kind, sender, receiver)
-    for key, value in facts.items():
+    for key, value in {**facts, _NUMBER: next(_numbers)}.items():
         message.add_params(key, value)
     return message

@@ -12,14 +12,15 @@ from typing import Any, ClassVar
 import torch
 from fedml.core.distributed.communication.message import Message
 
-from ...algorithms import ClientUpdate, NoReply
+from ...algorithms import NoReply
 from ...algorithms.sampling import chosen_among
 from ...errors import RunStopped, UserError
 from ...rounds.round import Handout, Reply
-from ..messages import scale_payload, start_payload, update_of
+from ..messages import scale_payload, update_of
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
+from .at_hand import RoundAtHand, given_to_each
 from .form import Form, Malformed
 from .liveness import Heartbeat
 from .manager import SiloManager, seconds_until
@@ -58,9 +59,7 @@ class SiloServer(SiloManager):
         self.presence = Presence([party for party, rank in self.address.ranks.items() if rank > 0])
         self.terms = Terms.of(aggregator.get_model_params(), self.session.dataset.class_names, settings.privacy)
         self._faults: Counter[int] = Counter()
-        self._answers: dict[int, Reply] = {}
-        self._awaited: dict[int, Any] = {}
-        self._round = -1
+        self._hand = RoundAtHand()
         self._heartbeat = Heartbeat(self._beat, self.silo_settings.silo_timeout)
 
     def register_message_receive_handlers(self) -> None:
@@ -108,69 +107,68 @@ class SiloServer(SiloManager):
         return chosen_among(sorted(self.presence.here), asked, round_index, per_round, seed)
 
     def _ask(self, handout: Handout) -> list[Reply]:
-        self._hand_out(handout)
-        late = self._collect(handout)
-        timeout = f"it gave no answer within {self.silo_settings.silo_timeout:g} s (comm_args.silo_timeout)"
-        lost = "it was lost before it answered"
-        return [self._answers.get(k) or NoReply(k, timeout if k in late else lost) for k in handout.clients]
-
-    def _hand_out(self, handout: Handout) -> None:
-        self._round, self._answers = handout.round, {}
+        # Silos with files of their own cannot know the scale; all others have found the same one by themselves.
+        own_files = self.settings.data.own_data_file is not None
+        scale = self.session.dataset.preprocessing.scale if own_files else None
+        self.com_manager.forget_packed()
         try:
-            self._awaited = self._packed_for(handout)
+            self._hand = RoundAtHand(handout, given_to_each(handout, scale_payload(scale), self.com_manager.pack))
         except Unreachable as error:
             raise RunStopped(f"the weights of round {handout.round} could not be handed out: {error}") from error
         for client in handout.clients:
             self._send_round(client)
-
-    def _packed_for(self, handout: Handout) -> dict[int, Any]:
-        """What each silo gets: all the same, but where the algorithm has something for each alone."""
-        self.com_manager.forget_packed()
-        extras = {client: handout.extra(client) for client in handout.clients}
-        # Silos with files of their own cannot know the scale; all others have found the same one by themselves.
-        own_files = self.settings.data.own_data_file is not None
-        scale = scale_payload(self.session.dataset.preprocessing.scale if own_files else None)
-        shared = None if all(extras.values()) else self.com_manager.pack({**handout.weights, **scale})
-        return {
-            client: self.com_manager.pack({**start_payload(handout.weights, extra), **scale}) if extra else shared
-            for client, extra in extras.items()
-        }
+        late, settings = self._collect(), self.silo_settings
+        replies = self._hand.replies(late, self.address.patience, settings.silo_timeout)
+        fault = self._hand.too_few(replies, settings.min_silos)
+        if fault is not None:
+            raise RunStopped(
+                f"{fault}; the rounds before are saved: go on with `mrtf run --resume {self.session.store.path} "
+                "--role server`"
+            )
+        return replies
 
     def _send_round(self, client: int) -> None:
         # One thread per silo: a silo that does not answer the call must not make the others wait.
-        message = protocol.hand_out(
-            self.incarnation, self.presence.id_of(client), client, self._round, self._awaited[client]
-        )
+        hand, party = self._hand, self.presence.id_of(client)
+        message = protocol.hand_out(self.incarnation, party, client, hand.index, hand.awaited[client])
         incarnation = self.presence.incarnation_of(client)
 
         def send() -> None:
             if not self.tries_to_send(message):
+                hand.unreached.add(client)
                 self.presence.lose(client, incarnation)
+                _log.warning("silo %d could not be reached for %g s", client + 1, self.address.patience)
 
         threading.Thread(target=send, name=f"round to silo {client + 1}", daemon=True).start()
 
-    def _collect(self, handout: Handout) -> set[int]:
-        """Wait until every chosen silo has answered or is lost, or the time is over; those that are late."""
-        seconds = self.silo_settings.silo_timeout
-        deadline = time.monotonic() + seconds
-        while self._awaited and time.monotonic() < deadline:
+    def _collect(self) -> set[int]:
+        """Wait until every chosen silo has answered or is lost, or the time is over; those that are late.
+
+        Where too few have answered, those that are lost have the rest of the time to come back.
+        """
+        deadline, hand = time.monotonic() + self.silo_settings.silo_timeout, self._hand
+        while time.monotonic() < deadline and (hand.awaited or self._needs_lost()):
             self.handle(self.next_message(seconds_until(deadline, 0.5)))
-            self._awaited = {client: packed for client, packed in self._awaited.items() if client in self.presence.here}
-        late, chosen = set(self._awaited), handout.clients
+            here = self.presence.here
+            hand.lose_absent(here)
+            if not hand.awaited and self._needs_lost():
+                for client in sorted(here & hand.lost.keys()):
+                    hand.await_again(client)
+                    # It may have answered before it was lost: what it sends now is a second copy.
+                    self.session.run.asking([client])
+                    self._send_round(client)
+        late = set(hand.awaited)
         for client in late:
             self.presence.lose(client, self.presence.incarnation_of(client))
-        silent = [client + 1 for client in chosen if client not in self._answers]
+        silent = [client + 1 for client in hand.silent]
         if silent:
-            _log.warning("silos %s gave no answer in round %d and are left out of it", silent, handout.round)
-        self._awaited = {}
-        usable = sum(isinstance(answer, ClientUpdate) for answer in self._answers.values())
-        if usable < self.silo_settings.min_silos and not handout.again:
-            raise RunStopped(
-                f"in round {handout.round} {usable} of {len(chosen)} silos answered within {seconds:g} s "
-                f"(comm_args.silo_timeout), fewer than comm_args.min_silos ({self.silo_settings.min_silos}); the "
-                f"rounds before are saved: go on with `mrtf run --resume {self.session.store.path} --role server`"
-            )
+            _log.warning("silos %s gave no answer in round %d and are left out of it", silent, hand.index)
+        hand.awaited = {}
         return late
+
+    def _needs_lost(self) -> bool:
+        reachable = {*self.presence.away, *self.presence.here} if self.com_manager.takes_back else set()
+        return self._hand.needs(self.silo_settings.min_silos, reachable)
 
     def _on_answer(self, message: Message) -> None:
         client = self.presence.client_of(protocol.sender_of(message))
@@ -178,11 +176,10 @@ class SiloServer(SiloManager):
             return
         try:
             # An answer to an earlier round comes too late; it only shows that its silo lives.
-            if protocol.round_of(message) == self._round and client in self._awaited:
+            if protocol.round_of(message) == self._hand.index and client in self._hand.awaited:
                 samples, payload = protocol.samples_of(message), protocol.weights_in(message)
                 self.form.check(payload)
-                self._answers[client] = update_of(client, samples, payload)
-                del self._awaited[client]
+                self._hand.answered(client, update_of(client, samples, payload))
         except Malformed as error:
             self._count_fault(client, str(error))
         else:
@@ -192,8 +189,8 @@ class SiloServer(SiloManager):
         """Leave the silo out of the round at hand, and, after too many faults, out of all."""
         self._faults[client] += 1
         _log.warning("silo %d has sent an answer that cannot be used: %s", client + 1, reason)
-        if self._awaited.pop(client, None) is not None:
-            self._answers[client] = NoReply(client, f"its answer cannot be used: {reason}")
+        if client in self._hand.awaited:
+            self._hand.answered(client, NoReply(client, f"its answer cannot be used: {reason}"))
         if self._faults[client] == self.silo_settings.max_faults:
             verdict = f"silo {client + 1} has had its comm_args.max_faults and is not chosen again; the last: {reason}"
             _log.warning("%s", verdict)
@@ -216,7 +213,7 @@ class SiloServer(SiloManager):
             return
         anew = self.presence.heard(client, protocol.incarnation_of(message))
         self.com_manager.ping(protocol.ping(self.incarnation, self.presence.id_of(client)))
-        if anew and client in self._awaited:
+        if anew and client in self._hand.awaited:
             # It was started anew in the middle of the round, and has lost what it was given. It may have answered
             # before, too late to be counted: what it sends now is a second copy.
             self.session.run.asking([client])
@@ -242,6 +239,9 @@ class SiloServer(SiloManager):
         # Also to those of whom the server had no time to hear.
         self._drain()
         deadline = time.monotonic() + min(_FAREWELL_SECONDS, self.silo_settings.silo_timeout)
+        for client in self.presence.away:
+            # It may live all the same; nobody waits for it.
+            self.com_manager.ping(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
         for client in sorted(self.presence.here):
             self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))
         while self.presence.here and time.monotonic() < deadline:

@@ -1,7 +1,8 @@
-"""`refine_on: ranks`: the server's work, shared with the trainers of a simulation.
+"""`refine_on: teachers` and `ranks`: the server's work, shared with the trainers of a simulation.
 
-Each rank predicts the server's set with the models it trained, and distillation runs data-parallel over all ranks. For
-that every rank holds the server's inputs, which no real client may: a deployment refines on the server.
+Each rank predicts the server's set with the models it trained; with `ranks` distillation runs data-parallel over all of
+them as well. For that every rank holds the server's inputs, which no real client may: a deployment refines on its
+server.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from torch import Tensor, nn
 
 from ...algorithms import ClientUpdate, ServerBench
 from ...algorithms.bench import refuse_moves
-from ...errors import UserError
+from ...errors import RunStopped, UserError
 from ...models.lone_sample import running_statistics
 from ...models.precision import computing
 from ...models.weights import load, snapshot
 from ...randomness import forked
 from ...refinery.distill import DistillationSettings, DistillationSteps, distill
 from ..messages import RESERVED, Payload, weights_of
+from .interfaces import VARIABLE, use_interface_to_others
 from .transport import Channel, Parcel
 
 DISTIL = "distil"
@@ -53,7 +55,16 @@ class RankCrew:
             )
         address, port = comm.bcast((self._store.host, self._store.port) if self._store else None, root=0)
         store = self._store or dist.TCPStore(address, port, self.ranks, is_master=False)
-        dist.init_process_group(self.backend, store=store, rank=self.rank, world_size=self.ranks)
+        names = [host for host, _ in hosts]
+        use_interface_to_others(names[self.rank], names)
+        try:
+            dist.init_process_group(self.backend, store=store, rank=self.rank, world_size=self.ranks)
+        except RuntimeError as error:
+            raise RunStopped(
+                f"the ranks on {', '.join(dict.fromkeys(names))} cannot reach each other for refine_on: ranks "
+                f"({str(error).splitlines()[0][:200]}); name the network interface between the hosts by {VARIABLE} "
+                f"(with MPIRUN_ARGS='-x {VARIABLE}=eth0'), or set refine_on: server"
+            ) from error
 
     def part(self, batch: Tensor) -> Tensor:
         """The rank's samples of the batch."""
@@ -86,7 +97,7 @@ class SharedBench(ServerBench):
         self,
         bench: ServerBench,
         channel: Channel,
-        crew: RankCrew,
+        crew: RankCrew | None,
         args: Any,
         predicted: Mapping[int, tuple[Payload, Tensor]],
     ) -> None:
@@ -95,7 +106,8 @@ class SharedBench(ServerBench):
         vars(self).update(channel=channel, crew=crew, args=args, predicted=predicted)
 
     channel: Channel
-    crew: RankCrew
+    #: Those who distil together; None where the server does so alone.
+    crew: RankCrew | None
     args: Any
     #: By client: what it sent, and what its model predicts for the server's set.
     predicted: Mapping[int, tuple[Payload, Tensor]]
@@ -122,6 +134,8 @@ class SharedBench(ServerBench):
         generator: torch.Generator,
     ) -> float:
         """Distil with all ranks: they get the start, the targets, the order of the samples and how to step."""
+        if self.crew is None:
+            return super().distil(student, inputs, targets, settings, generator)
         refuse_moves(inputs, settings)
         tensors = {**snapshot(student), _TARGETS: targets, _GENERATOR: generator.get_state()}
         steps = DistillationSteps.of(settings)
@@ -134,7 +148,7 @@ class SharedBench(ServerBench):
 class RefiningTrainer:
     """What a trainer does for the server, on any other rank."""
 
-    def __init__(self, bench: ServerBench, crew: RankCrew, seed: int) -> None:
+    def __init__(self, bench: ServerBench, crew: RankCrew | None, seed: int) -> None:
         self.bench = bench
         self.crew = crew
         self.seed = seed
@@ -145,6 +159,7 @@ class RefiningTrainer:
 
     def distil(self, order: Parcel) -> None:
         """Do the rank's part of the distillation; the result is rank 0's as well, which keeps it."""
+        assert self.crew is not None, "nobody distils with a server that does so alone"
         load(self.bench.model, weights_of(order.tensors))
         generator = torch.Generator()
         # A copy: set_state reads from the start of the storage, which is the whole parcel's.

@@ -57,7 +57,8 @@ class MPISimulation:
         self.side: _Server | _Trainer
         with one_for_all():
             self.channel = Channel(comm)
-            rank, shared = self.channel.rank, _is_shared(server_aggregator)
+            rank, refine_on = self.channel.rank, _refine_on(server_aggregator)
+            shared = refine_on != "server"
             with agreement():
                 if asked_for_nccl(args):
                     require_nccl(comm.allgather((socket.gethostname(), str(device))))
@@ -70,12 +71,12 @@ class MPISimulation:
             args.mrtf_run_dir = comm.bcast(getattr(args, "mrtf_run_dir", None), root=0)
             if rank > 0:
                 open_log(args.mrtf_run_dir, rank)
-            self.crew = RankCrew(comm, device) if shared else None
+            self.crew = RankCrew(comm, device) if refine_on == "ranks" else None
             if session is not None:
-                self.side = _Server(self.channel, session, self.crew)
+                self.side = _Server(self.channel, session, self.crew, shared)
             else:
                 self.side = _Trainer(self.channel, ClientSeat(data, device, args, client_trainer))
-                if self.crew is not None:
+                if shared:
                     server = server_aggregator.server
                     server.bind_server_set(data.server_inputs, data.class_num, device)
                     self.side.refining = RefiningTrainer(server.bench, self.crew, server.algorithm.seed)
@@ -93,14 +94,14 @@ class MPISimulation:
 class _Server:
     """Rank 0: hands out clients, and does all that the server does in one process."""
 
-    def __init__(self, channel: Channel, session: Session, crew: RankCrew | None) -> None:
+    def __init__(self, channel: Channel, session: Session, crew: RankCrew | None, shared: bool) -> None:
         self.channel = channel
         self.session = session
         self.samples: dict[int, int] = session.dataset[4]
         #: By client: its payload and its model's logits, where the ranks compute them.
         self.predicted: dict[int, tuple[Payload, Tensor]] = {}
         self.watch = RankWatch(session.server.settings.silo.rank_timeout, str(session.store.path))
-        if crew is not None:
+        if shared:
             server = session.server
             server.bench = SharedBench(server.bench, channel, crew, session.args, self.predicted)
 
@@ -171,7 +172,7 @@ class _Trainer:
         _log.info("round=%d client=%d samples=%d seconds=%.4f", round_index, client, samples, seconds)
 
 
-def _is_shared(aggregator: AlgorithmAggregator) -> bool:
-    """Whether the ranks share the server's refining; an algorithm that never refines has nothing to share."""
+def _refine_on(aggregator: AlgorithmAggregator) -> str:
+    """Who shares the server's refining; of an algorithm that never refines nobody."""
     algorithm = aggregator.server.algorithm
-    return algorithm.transductive and getattr(algorithm.own, "refine_on", "server") == "ranks"
+    return str(getattr(algorithm.own, "refine_on", "server")) if algorithm.transductive else "server"

@@ -80,7 +80,7 @@ def test_a_silo_that_hangs_mid_round_is_timed_out_and_its_late_answer_brings_it_
 
 def test_too_few_silos_stop_the_run_and_everybody_is_told(tmp_path: Path) -> None:
     with Federation(tmp_path, 2, comm_round=500) as federation:
-        federation.comm["min_silos"] = 2
+        federation.comm |= {"min_silos": 2, "silo_timeout": 10.0}
         server, first, second = federation.start_all()
         wait_until(lambda: federation.rounds_done() >= 1, "a round")
         second.kill()

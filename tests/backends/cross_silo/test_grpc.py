@@ -52,12 +52,12 @@ def end(folder: Path, rank: int, ports: list[int], patience: float = 60.0, **tls
         backend.stop_receive_message()
 
 
-def call(port: int, content: bytes, credentials: Any = None) -> None:
+def call(port: int, content: bytes, credentials: Any = None, caller: int = 1) -> None:
     """What a stranger does who has found the port."""
     target = f"127.0.0.1:{port}"
     channel = grpc.secure_channel(target, credentials) if credentials else grpc.insecure_channel(target)
     with channel:
-        gRPCCommManagerStub(channel).sendMessage(CommRequest(client_id=1, message=content), timeout=10)
+        gRPCCommManagerStub(channel).sendMessage(CommRequest(client_id=caller, message=content), timeout=10)
 
 
 def hello() -> bytes:
@@ -101,12 +101,12 @@ def test_what_a_stranger_sends_is_not_unpickled(tmp_path: Path, caplog: pytest.L
 def test_with_certificates_only_those_who_have_one_are_heard(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     ports = free_ports(2)
-    tls = {0: authority.party("server"), 1: authority.party("silo")}
+    tls = {0: authority.party("server"), 1: authority.party("silo1")}
     with end(tmp_path, 0, ports, **tls[0]) as server, end(tmp_path, 1, ports, **tls[1]) as silo:
         silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, {}))
         wait_until(lambda: server.listener.received, "the silo is heard")
         trusting = grpc.ssl_channel_credentials(authority.file.read_bytes())
-        other = stranger.party("silo")
+        other = stranger.party("silo1")
         forged = grpc.ssl_channel_credentials(
             authority.file.read_bytes(),
             Path(other["tls_key"]).read_bytes(),
@@ -119,12 +119,39 @@ def test_with_certificates_only_those_who_have_one_are_heard(tmp_path: Path) -> 
         assert len(server.listener.received) == 1
 
 
+def test_a_certificate_says_which_silo_speaks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority, ports = Authority(tmp_path / "ours"), free_ports(2)
+    second = authority.party("silo2")
+    with end(tmp_path, 0, ports, **authority.party("server")) as server:
+        credentials = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(),
+            Path(second["tls_key"]).read_bytes(),
+            Path(second["tls_certificate"]).read_bytes(),
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            call(ports[0], hello(), credentials, caller=1)
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "the certificate is of 127.0.0.1, silo2, not of 'silo1'" in str(refused.value.details())
+        # By its own name it comes in, and what it says in another's is dropped.
+        call(ports[0], hello(), credentials, caller=2)
+        call(ports[0], encode(protocol.status("own", 2, protocol.ONLINE, {}).get_params()), credentials, caller=2)
+        wait_until(lambda: server.listener.received, "what it says in its own name")
+    assert [protocol.sender_of(message) for message in server.listener.received] == [2]
+    assert "silo2 speaks in the name of 1" in caplog.text
+    wrong = pytest.raises(UserError, match="is of silo2, but this party is 'silo1'")
+    with wrong, end(tmp_path, 1, ports, **second):
+        pass
+    mixed = {**second, "tls_key": authority.party("silo3")["tls_key"]}
+    with pytest.raises(UserError, match="do not fit together"), end(tmp_path, 1, ports, **mixed):
+        pass
+
+
 def test_a_silo_does_not_speak_to_a_server_of_another_authority(tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     ports = free_ports(2)
     with (
         end(tmp_path, 0, ports, **theirs.party("server")) as server,
-        end(tmp_path, 1, ports, patience=2.0, **ours.party("silo")) as silo,
+        end(tmp_path, 1, ports, patience=2.0, **ours.party("silo1")) as silo,
     ):
         with pytest.raises(Unreachable):
             silo.send_message(protocol.status("incarnation", 1, protocol.ONLINE, {}))
@@ -136,7 +163,7 @@ def test_a_whole_federation_with_certificates(tmp_path: Path, one_process: Calla
     with Federation(tmp_path, 2, comm_round=1) as federation:
         for rank in range(3):
             config = deepcopy(federation.config)
-            config["comm_args"] |= authority.party(f"party{rank}")
+            config["comm_args"] |= authority.party(f"silo{rank}" if rank else "server")
             federation.start(rank, config=config)
         assert [party.ended() for party in federation.parties] == [0, 0, 0], federation.parties[0].told
         assert answer(federation.run_dir) == answer(one_process(2, comm_round=1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +19,11 @@ from mrtf_fedml.fedml_bridge.cross_silo.terms import Terms
 from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress
 from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import WEIGHTS, encode
 from mrtf_fedml.fedml_bridge.cross_silo.transports.grpc import GrpcBackend
-from mrtf_fedml.fedml_bridge.launcher import _model
+from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
+from mrtf_fedml.fedml_bridge.launcher import model_of
 from mrtf_fedml.fedml_bridge.messages import LOSS, SAMPLES
 from mrtf_fedml.settings import RunSettings, SiloSettings
+from tests.backends.cross_silo.conftest import bucket_client
 from tests.backends.cross_silo.federation import Federation, wait_until
 from tests.backends.cross_silo.test_failures import metrics
 from tests.backends.cross_silo.test_grpc import Listener, call
@@ -108,7 +112,7 @@ def terms_of(federation: Federation) -> dict[str, Any]:
     """What a silo of this federation says that it agrees to."""
     settings = RunSettings.from_config(federation.config)
     dataset = load_for(settings, 2)
-    return Terms.of(_model(settings, dataset).state_dict(), dataset.class_names, settings.privacy).facts()
+    return Terms.of(model_of(settings, dataset).state_dict(), dataset.class_names, settings.privacy).facts()
 
 
 def test_a_malformed_answer_leaves_its_silo_out_by_name_and_ends_nothing(tmp_path: Path) -> None:
@@ -142,11 +146,94 @@ def test_a_malformed_server_does_not_break_a_silo(tmp_path: Path) -> None:
             wait_until(lambda: server.listener.received, "the silo says hello")  # type: ignore[attr-defined]
             for raw in STRANGE_BYTES:
                 call(federation.ports[1], raw)
-            asked = protocol.hand_out("server", 1, 0, 0, {"mine": torch.zeros(2)}).get_params()
-            for raw in (encode(asked), encode({**asked, "round_idx": "x"}), headed({**asked, WEIGHTS: {"a": [1]}})):
+            first, second, third = (
+                protocol.hand_out("server", 1, 0, 0, {"mine": torch.zeros(2)}).get_params() for _ in range(3)
+            )
+            for raw in (encode(first), encode({**second, "round_idx": "x"}), headed({**third, WEIGHTS: {"a": [1]}})):
                 call(federation.ports[1], raw)
             assert silo.ended() == 1
         finally:
             server.stop_receive_message()
         assert "the server has sent silo 1 3 messages that cannot be used (comm_args.max_faults)" in silo.told
         assert "Traceback" not in silo.told
+
+
+def test_a_message_that_came_before_is_not_heard_again(tmp_path: Path) -> None:
+    with Federation(tmp_path, 2, comm_round=1, model="mlp") as federation:
+        server, silo, second = federation.start(0), federation.start(1), party(federation, 2)
+        terms = terms_of(federation)
+        try:
+            hello = protocol.status("first", 2, protocol.ONLINE, terms)
+            second.send_message(hello)
+            wait_until(lambda: len(rounds_in(second)) == 1, "the round")
+            # A silo that was started anew is given the round again; one whose old hello comes again is not.
+            second.send_message(protocol.status("second", 2, protocol.ONLINE, terms))
+            wait_until(lambda: len(rounds_in(second)) == 2, "the round, again")
+            second.send_message(hello)
+            second.send_message(protocol.status("third", 2, protocol.ONLINE, terms))
+            wait_until(lambda: len(rounds_in(second)) == 3, "the round, a third time")
+            second.send_message(protocol.answer("third", 2, 0, 10, protocol.weights_in(rounds_in(second)[0])))
+            assert [server.ended(), silo.ended()] == [0, 0], server.told
+            assert len(rounds_in(second)) == 3
+        finally:
+            second.stop_receive_message()
+
+
+def test_over_mqtt_nobody_reads_or_removes_what_is_not_its_own(tmp_path: Path, mqtt_s3: Params) -> None:
+    store = bucket_client(mqtt_s3["customized_training_s3_config"]["CN_S3_ENDPOINT"])
+    keys = {"comm_round": 6, "model": "mlp", "max_faults": 5}
+    with Federation(tmp_path, 2, "MQTT_S3", **keys) as federation:
+        federation.config["common_args"]["run_id"] = "hostile"
+        federation.comm.update(mqtt_s3)
+        server, silo = federation.start(0), federation.start(1)
+        args = SimpleNamespace(run_id="hostile", rank=2, client_id_list="[2]")
+        address = PartyAddress(2, 2, {0: 0, 2: 2}, 2, 60.0)
+        hostile = MqttBackend(args, address, SiloSettings(), *mqtt_s3.values())
+        hostile.listener = Listener()  # type: ignore[attr-defined]
+        hostile.add_observer(hostile.listener)  # type: ignore[attr-defined]
+        hostile.handle_receive_message()
+        precious = {"of nobody here": "others-precious", "of the other silo": f"fedml_hostile_1_{uuid.uuid4()}"}
+        for key in precious.values():
+            store.put_object(Bucket="federation", Key=key, Body=b"precious")
+
+        def answered(change: Params) -> Params:
+            asked = rounds_in(hostile)[-1]
+            packed = hostile.pack(protocol.weights_in(asked))
+            answer = protocol.answer("hostile", 2, protocol.round_of(asked), 10, packed)
+            return {**answer.get_params(), **change}
+
+        def publish(content: str, topic: str = "fedml_hostile_2") -> None:
+            hostile._client.publish(topic, content, qos=2).wait_for_publish(60)
+
+        faults = {
+            "under a key of the S3 bucket that is not its own": {WEIGHTS: precious["of nobody here"]},
+            "key of the S3 bucket that is not its own": {WEIGHTS: precious["of the other silo"]},
+            "is not its own": {WEIGHTS: ["a", "list"]},
+            "its number of samples is a str": {SAMPLES_FACT: "many"},
+            "it carries no weights": {WEIGHTS: None},
+        }
+        try:
+            terms = terms_of(federation)
+
+            def is_asked() -> bool:
+                # What is said before the server listens is lost.
+                hostile.ping(protocol.status("hostile", 2, protocol.ONLINE, terms))
+                time.sleep(0.5)
+                return len(rounds_in(hostile)) > 0
+
+            wait_until(is_asked, "the first round")
+            for number, (fault, change) in enumerate(faults.items(), start=1):
+                wait_until(lambda number=number: len(rounds_in(hostile)) >= number, f"a round for: {fault}")
+                for junk in ("", "[" * 100_000, "[]", "7", '{"sender": 2}', json.dumps({**answered({}), "sender": 1})):
+                    publish(junk)
+                publish(json.dumps(answered(change)))
+            assert [server.ended(), silo.ended()] == [0, 0], server.told
+        finally:
+            hostile.stop_receive_message()
+        for line, fault in zip(metrics(federation), faults, strict=False):
+            assert fault in line["left_out"]["1"]
+            assert line["clients"] == [0, 1]
+        assert metrics(federation)[-1]["clients"] == [0]
+        for key in precious.values():
+            assert store.get_object(Bucket="federation", Key=key)["Body"].read() == b"precious"
+        assert "Traceback" not in server.told

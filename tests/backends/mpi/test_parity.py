@@ -29,9 +29,10 @@ SCENES: dict[str, dict[str, Any]] = {
     "private": {"clip": 1.0, "sigma": 0.01},
     "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
     "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
+    "half": {"model": "mlp", "precision": "bf16", "refine_steps": 5},
 }
-#: The algorithms that no other test takes to several ranks, and noise on the updates.
-OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "private", "fedaux", "shot")
+#: The algorithms that no other test takes to several ranks, and noise on the updates; and bfloat16.
+OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "private", "fedaux", "shot", "half")
 
 
 def answer(run_dir: Path) -> tuple[bytes, bytes, bytes]:
@@ -86,10 +87,10 @@ def test_two_ranks_started_by_the_script_give_the_same_bytes(tmp_path: Path, one
 
 def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
     """Parity, resuming a run of one process, and refining on all ranks, in one start."""
-    half = configuration(
-        tmp_path, "half.yaml", backend="sp", run_dir=str(tmp_path / "half"), **{**SCENES["tuned"], "comm_round": 1}
+    begun = configuration(
+        tmp_path, "begun.yaml", backend="sp", run_dir=str(tmp_path / "begun"), **{**SCENES["tuned"], "comm_round": 1}
     )
-    assert main(["run", "--cf", str(half)]) == 0
+    assert main(["run", "--cf", str(begun)]) == 0
     printed = several(
         tmp_path,
         3,
@@ -98,13 +99,15 @@ def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
         *(command(tmp_path, name) for name in OTHERS),
         command(tmp_path, "fedavg", refine_on="ranks"),
         command(tmp_path, "mlp-shared", refine_on="ranks"),
-        f"run --resume {tmp_path / 'half'} --set comm_round=3 --set backend=MPI",
+        command(tmp_path, "mlp-teachers", refine_on="teachers"),
+        f"run --resume {tmp_path / 'begun'} --set comm_round=3 --set backend=MPI",
     )
-    assert printed.count("predictions.csv") == 5 + len(OTHERS)
+    assert printed.count("predictions.csv") == 6 + len(OTHERS)
     for name in ("paper", "scaffold", "fedavg", *OTHERS):
         assert answer(tmp_path / name) == answer(one_process / name)
         assert losses(tmp_path / name) == losses(one_process / name)
-    assert answer(tmp_path / "half") == answer(one_process / "tuned")
+    assert answer(tmp_path / "begun") == answer(one_process / "tuned")
+    assert answer(tmp_path / "mlp-teachers") == answer(one_process / "mlp"), "the ranks read what the server would"
 
     alone, shared = (load_file(run / "model.safetensors") for run in (one_process / "mlp", tmp_path / "mlp-shared"))
     for key, weights in alone.items():

@@ -23,6 +23,10 @@ from .codec import UnreadableMessage
 _log = logging.getLogger(__name__)
 
 
+#: Messages that may wait to be read; a party that is flooded with more does not hear them.
+MOST_UNREAD = 1000
+
+
 class Unreachable(ConnectionError):
     """A message could not be brought to its receiver in time."""
 

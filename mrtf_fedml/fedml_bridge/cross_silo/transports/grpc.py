@@ -6,6 +6,7 @@ longer than the model makes them (GRPC itself allows 2 GB), and read instead of 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import Any
 import grpc
 from fedml.core.distributed.communication.constants import CommunicationConstants
 from fedml.core.distributed.communication.grpc.grpc_comm_manager import GRPCCommManager, GRPCMapping
-from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import CommRequest
+from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import CommRequest, CommResponse
 from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import (
     add_gRPCCommManagerServicer_to_server,
     gRPCCommManagerStub,
@@ -27,9 +28,12 @@ from torch import Tensor
 
 from ....errors import UserError
 from ....settings import SiloSettings
-from .backend import PartyAddress, SiloBackend, Unreachable
-from .codec import decode, encode, encode_weights
+from .backend import MOST_UNREAD, PartyAddress, SiloBackend, Unreachable
+from .codec import UnreadableMessage, decode, encode, encode_weights
+from .identity import certified_names, check_own_name, name_of
 from .tls import channel_credentials, server_credentials
+
+_log = logging.getLogger(__name__)
 
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
@@ -39,8 +43,35 @@ _OPTIONS = [
     # A party that comes back is found within a second, not within two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A link that is down is found by these, also while a write is blocked, which knows no deadline of its own.
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 3000),
+    ("grpc.http2.max_ping_strikes", 0),
 ]
 _PING_SECONDS = 5.0
+
+
+class _Servicer(GRPCCOMMServicer):
+    """FedML's door: with certificates, nobody comes in by another's name."""
+
+    certified = False
+
+    def sendMessage(self, request: CommRequest, context: grpc.ServicerContext) -> CommResponse:
+        """Take the message in, with who has called."""
+        caller = int(request.client_id)
+        if self.certified:
+            names = certified_names(context.auth_context())
+            if name_of(caller) not in names:
+                told = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
+                _log.warning("a message was refused: %s", told)
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, told)
+        if self.message_q.qsize() >= MOST_UNREAD:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait to be read")
+        self.message_q.put((caller, request.message))
+        return CommResponse()
 
 
 class GrpcBackend(SiloBackend):
@@ -56,8 +87,9 @@ class GrpcBackend(SiloBackend):
         self._opening = threading.Lock()
         self._calls: set[grpc.Future] = set()
         own = self.addresses[address.own_id]
-        servicer = GRPCCOMMServicer(own.grpc_server_ip, own.grpc_server_port, len(address.ranks), address.rank)
-        servicer.message_q = self.arrived
+        check_own_name(settings, address.own_id)
+        servicer = _Servicer(own.grpc_server_ip, own.grpc_server_port, len(address.ranks), address.rank)
+        servicer.message_q, servicer.certified = self.arrived, self._credentials is not None
         taken_in = [*_OPTIONS, ("grpc.max_receive_message_length", min(address.longest, 2**31 - 1))]
         self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=taken_in)
         add_gRPCCommManagerServicer_to_server(servicer, self._server)
@@ -90,9 +122,13 @@ class GrpcBackend(SiloBackend):
         """One block of bytes for all receivers."""
         return encode_weights(weights)
 
-    def read(self, raw: bytes) -> Message:
-        """The message behind the bytes."""
-        return decode(raw)
+    def read(self, raw: tuple[int, bytes]) -> Message:
+        """The message behind the bytes; it must be of whom the call was."""
+        caller, content = raw
+        message = decode(content)
+        if self._credentials is not None and str(message.get_sender_id()) != str(caller):
+            raise UnreadableMessage(f"{name_of(caller)} speaks in the name of {str(message.get_sender_id())[:20]}")
+        return message
 
     def send_message(self, msg: Message) -> None:
         """Call the receiver; one that does not listen yet is called again, for `patience` seconds in all."""
@@ -100,9 +136,16 @@ class GrpcBackend(SiloBackend):
         stub = self._stub(int(msg.get_receiver_id()))
         deadline = time.monotonic() + self.patience
         while True:
+            left = max(0.1, deadline - time.monotonic())
+            call = stub.sendMessage.future(request, timeout=left)
             try:
-                stub.sendMessage(request, timeout=max(0.1, deadline - time.monotonic()))
+                call.result(timeout=left + 1.0)
                 return
+            except grpc.FutureTimeoutError as error:
+                # A write that the network has blocked may outlive the deadline of its call.
+                call.cancel()
+                target = self._target(int(msg.get_receiver_id()))
+                raise Unreachable(f"{target} (a write was blocked for {self.patience:g} s)") from error
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() + 0.2 > deadline:
                     target = self._target(int(msg.get_receiver_id()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ....errors import RunStopped, UserError
 from ....settings import SiloSettings
-from .backend import PartyAddress, SiloBackend, Unreachable
+from .backend import MOST_UNREAD, PartyAddress, SiloBackend, Unreachable
 from .codec import (
     WEIGHTS,
     UnreadableMessage,
@@ -39,6 +40,8 @@ _BROKER_KEYS = ("BROKER_HOST", "BROKER_PORT", "MQTT_USER", "MQTT_PWD", "MQTT_KEE
 _BUCKET_KEYS = ("BUCKET_NAME", "CN_S3_AKI", "CN_S3_SAK")
 #: A message without its weights, which go through the bucket, is short; names of classes are the longest in it.
 _LONGEST_FACTS = 2**20
+#: How the key of an upload ends.
+_UPLOADED = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _S3_ERRORS = (BotoCoreError, ClientError, Boto3Error)
 
 
@@ -58,10 +61,10 @@ class _FedmlMqtt(MqttS3MultiClientsCommManager):
 
     def _on_message(self, msg: Any) -> None:
         # The network thread must not wait for S3, or the broker takes this party for dead.
-        if len(msg.payload) > _LONGEST_FACTS:
+        if len(msg.payload) > _LONGEST_FACTS or self.backend.arrived.qsize() >= MOST_UNREAD:
             _log.warning("a message of %d bytes on our topic was dropped", len(msg.payload))
             return
-        self.backend.arrived.put(msg.payload)
+        self.backend.arrived.put((msg.topic, msg.payload))
 
 
 class MqttBackend(SiloBackend):
@@ -106,18 +109,29 @@ class MqttBackend(SiloBackend):
         """Publish without waiting."""
         self._publish(msg)
 
-    def read(self, raw: bytes) -> Message:
+    def read(self, raw: tuple[str, bytes]) -> Message:
         """The message, with its weights fetched from the bucket."""
+        topic, payload = raw
         try:
-            params = json.loads(raw)
-            key = params.get(WEIGHTS)
+            params = json.loads(payload)
+            key, sender = params.get(WEIGHTS), str(params.get(Message.MSG_ARG_KEY_SENDER))
         except (ValueError, AttributeError, RecursionError) as error:
             raise UnreadableMessage("a message on our topic is not JSON of ours") from error
+        if self._address.rank == 0 and topic != f"{self._fedml.topic}{sender}":
+            # A broker may let each silo write to its own topic only; so the topic says who speaks.
+            raise UnreadableMessage(f"a message on {topic[:60]!r} is in the name of {sender[:20]!r}")
         if key is not None:
-            params[WEIGHTS] = self._download(str(key))
-            if self._address.rank == 0:
-                self._remove(str(key))
+            params[WEIGHTS] = self._weights_of(sender, key)
         return message_of(params)
+
+    def _weights_of(self, sender: str, key: Any) -> Any:
+        """What lies in the bucket for us; only what its sender has put there is read, and removed."""
+        if not isinstance(key, str) or not re.fullmatch(_UPLOADED, key.removeprefix(f"{self._fedml.topic}{sender}_")):
+            return UnreadableMessage("its weights lie under a key of the S3 bucket that is not its own")
+        weights = self._download(key)
+        if self._address.rank == 0:
+            self._remove(key)
+        return weights
 
     def stop_receive_message(self) -> None:
         """Take leave of the broker, so that it sends no last will."""

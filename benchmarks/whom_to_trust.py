@@ -1,0 +1,112 @@
+"""Rules of trust on the logits of one recorded run, without distilling: minutes in place of hours.
+
+What is sent back decides how a run goes on; without it (`feedback: never`) the clients' models do not depend on the
+refinery. So one run of the base is recorded, and many rules are tried on what its clients said of the server's samples:
+
+    RECORD=recorded PYTHONPATH=benchmarks mrtf run --cf SCENE.yaml --set dataset=npz --set data_file=DATA.npz \
+        --set federated_optimizer=whom_to_trust:Recording
+    python benchmarks/whom_to_trust.py recorded DATA.npz
+
+The server's set must be all of DATA.npz's x_test, in its order. Labels are read here to mark the rules; a run reads
+none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+import mrtf_fedml
+from mrtf_fedml.refinery import distillation_targets
+from mrtf_fedml.refinery.targets import smoothed_targets
+from mrtf_fedml.settings import MrTFSettings
+
+Round = dict[str, npt.NDArray[Any]]
+
+#: What is tried, by settings of the refinery.
+RULES: dict[str, dict[str, Any]] = {
+    "uniform": {"teacher_weights": "uniform"},
+    "entropy": {},
+    "entropy, balance 0.5": {"class_balance": 0.5},
+    "familiarity": {"teacher_weights": "familiarity"},
+    "familiarity, balance 0.5": {"teacher_weights": "familiarity", "class_balance": 0.5},
+    "familiarity, estimated shares": {
+        "teacher_weights": "familiarity",
+        "class_balance": 0.5,
+        "class_shares": "estimated",
+    },
+}
+
+
+class Recording(mrtf_fedml.Algorithm):
+    """FedAvg, which writes down what the models of each round say of the server's samples."""
+
+    name = "Recording"
+    transductive = True
+
+    def finish_round(self, state: Any, updates: Any, aggregated: Any, bench: Any) -> Any:
+        """The base's; what was said goes into the folder that RECORD names."""
+        folder = Path(os.environ["RECORD"])
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(
+            folder / f"{state.round:04d}.npz",
+            local=torch.stack([bench.logits(update.weights) for update in updates]).numpy(),
+            before=bench.logits(state.weights).numpy(),
+            aggregated=bench.logits(aggregated).numpy(),
+            loss=np.mean([update.loss for update in updates]),
+        )
+        return super().finish_round(state, updates, aggregated, bench)
+
+
+def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Tensor) -> list[float]:
+    """The accuracy of the targets after each round, on these of the server's samples."""
+    previous, shares, marks = None, None, []
+    for one in rounds:
+        local = torch.from_numpy(one["local"])[:, rows]
+        models = torch.stack([torch.from_numpy(one["before"]), torch.from_numpy(one["aggregated"])])[:, rows]
+        loss = float(one["loss"])
+        made = distillation_targets(local, models, None, loss, settings, shares=shares)
+        previous = smoothed_targets(made.probabilities, previous, loss, settings.target_smoothing)
+        shares = made.shares
+        marks.append(float((previous.argmax(dim=1) == labels[rows]).double().mean()))
+    return marks
+
+
+def table(rounds: list[Round], labels: Tensor, classes: list[int], say: Callable[[str], None]) -> None:
+    """One line per rule: mean over the rounds, last ten, last, and the worst five rounds against the plain average."""
+    rows = torch.isin(labels, torch.tensor(classes)).nonzero().squeeze(1)
+    plain = [
+        float((torch.from_numpy(one["aggregated"])[rows].argmax(dim=1) == labels[rows]).double().mean())
+        for one in rounds
+    ]
+    say(f"server has {len(classes)} classes | mean | last ten | last | worst window")
+    say(f"plain average | {_three(plain)} |")
+    for name, keys in RULES.items():
+        marks = curve(rounds, MrTFSettings(cluster_refinery=False, target_smoothing=0.75, **keys), labels, rows)
+        gains = np.convolve(np.array(marks) - np.array(plain), np.ones(5) / 5, "valid")
+        say(f"{name} | {_three(marks)} | {gains.min():+.3f}")
+
+
+def _three(marks: list[float]) -> str:
+    return f"{np.mean(marks):.3f} | {np.mean(marks[-10:]):.3f} | {marks[-1]:.3f}"
+
+
+def main(folder: str, data: str) -> None:
+    """All classes on the server, its three most frequent ones, and one."""
+    rounds = [dict(np.load(path)) for path in sorted(Path(folder).glob("*.npz"))]
+    labels = torch.from_numpy(np.load(data)["y_test"].astype(np.int64))
+    by_size = torch.bincount(labels).argsort(descending=True).tolist()
+    for classes in (by_size, by_size[:3], by_size[:1]):
+        table(rounds, labels, classes, print)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,53 @@
+"""Whole scenes that mislead, and scenes that are fine: no wrong label in silence, and no cry without need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+import mrtf_fedml
+
+DIGITS = load_digits()
+ORDER = np.random.default_rng(0).permutation(len(DIGITS.target))
+X, Y = DIGITS.images[ORDER].astype(np.float32) / 8 - 1, DIGITS.target[ORDER]
+SERVER = slice(1200, 1500)
+QUICK: dict[str, Any] = {"rounds": 5, "epochs": 3, "hidden_size": 64, "refine_steps": 30, "threads": 1}
+
+
+def clients(labels: Any = Y) -> list[tuple[Any, Any]]:
+    """Six, each with all classes."""
+    return [(X[:1200][place::6], labels[:1200][place::6]) for place in range(6)]
+
+
+def warnings_of(x_server: Any, own: list[tuple[Any, Any]]) -> str:
+    return " ".join(mrtf_fedml.label(x_server, own, progress=False, **QUICK).warnings)
+
+
+def test_a_good_scene_is_quiet() -> None:
+    result = mrtf_fedml.label(X[SERVER], clients(), progress=False, y_server=Y[SERVER], **QUICK)
+    assert result.warnings == []
+    assert result.accuracy > 0.8
+
+
+def test_a_server_of_another_domain_is_told() -> None:
+    assert "are unlike any of the clients'" in warnings_of(-X[SERVER][:, ::-1].copy(), clients())
+
+
+def test_a_client_whose_labels_are_shifted_by_one_is_named() -> None:
+    (x, y), *others = clients()
+    assert "the model of client 0 contradicts the others'" in warnings_of(X[SERVER], [(x, (y + 1) % 10), *others])
+
+
+def test_two_classes_swapped_at_half_of_the_clients_are_named() -> None:
+    swapped = Y.copy()
+    swapped[Y == 3], swapped[Y == 8] = 8, 3
+    told = warnings_of(X[SERVER], [*clients(swapped)[:3], *clients()[3:]])
+    assert "of two minds" in told
+    assert "'3'" in told
+
+
+def test_labels_that_mean_nothing_are_told() -> None:
+    told = warnings_of(X[SERVER], clients(np.random.default_rng(1).permutation(Y)))
+    assert "learnt nearly nothing" in told or "contradict each other" in told

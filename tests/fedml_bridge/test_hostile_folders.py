@@ -1,0 +1,100 @@
+"""Files of a run's folder that somebody, or a failing disk, has changed: a sentence each, and never a traceback."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mrtf_fedml.cli import main
+from tests.conftest import metrics, small_config, write_yaml
+
+#: What stands in a file in the place of what a run wrote.
+JUNK = {
+    "nothing": b"",
+    "zeros": b"\0" * 64,
+    "a list": b"[]",
+    "a number": b"7" * 6000,
+    "a text": b'"x"',
+    "not UTF-8": b"\xff\xfe\xfd",
+    "deep": b"[" * 50_000,
+    "itself": b"a: &a [*a]\n",
+    "other keys": b"data_args: 5\n1: 2\n",
+    "another line": b'{"round": "first", "acc": "good"}\n',
+    "half a line": b'{"round": 0, "acc"',
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    config = small_config(run_dir=str(folder / "run"), preset="tuned", model="mlp", hidden_size=16)
+    assert main(["run", "--cf", str(write_yaml(folder / "c.yaml", config))]) == 0
+    return folder / "run"
+
+
+def changed(finished: Path, place: Path, name: str, content: bytes) -> Path:
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(finished, place / "run")
+    (place / "run" / name).write_bytes(content)
+    return place / "run"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code, and what was said; an exception would end the test."""
+    code = main(list(words))
+    captured = capsys.readouterr()
+    assert len(captured.err) < 3000
+    return code, captured.out + captured.err
+
+
+def test_a_configuration_that_is_none(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in JUNK.values():
+        run_dir = changed(finished, tmp_path / "w", "config.yaml", content)
+        for words in (["run", "--resume"], ["report"]):
+            code, told = said(capsys, *words, str(run_dir))
+            assert (code, "config.yaml" in told) == (2, True), told
+        assert said(capsys, "runs", str(run_dir.parent))[0] == 0
+
+
+def test_reports_of_changed_files(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("summary.json", "probabilities.npy", "predictions.csv", "split.json", "metrics.jsonl", "agreement.npy")
+    for name in names:
+        for junk in ("nothing", "a list", "not UTF-8"):
+            run_dir = changed(finished, tmp_path / "w", name, JUNK[junk])
+            assert said(capsys, "report", str(run_dir))[0] in (0, 2)
+            assert said(capsys, "runs", str(run_dir.parent))[0] == 0
+
+
+def test_a_run_goes_on_without_the_lines_that_cannot_be_read(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = (finished / "metrics.jsonl").read_bytes()
+    for content in (b'{"round": "first"}\n', b'{"round": 0}\n', b"\xff\n" + whole, whole[: len(whole) // 2]):
+        run_dir = changed(finished, tmp_path / "w", "metrics.jsonl", content)
+        assert said(capsys, "run", "--resume", str(run_dir), "--set", "comm_round=3")[0] == 0
+        assert metrics(run_dir)[-1]["round"] == 2
+
+
+def test_a_resume_with_another_server_set_is_refused_and_one_with_fewer_clients_ends_well(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = changed(finished, tmp_path / "w", "unknown", b"")
+    resume = ["run", "--resume", str(run_dir), "--set", "comm_round=3"]
+    code, told = said(capsys, *resume, "--set", "server_samples=50")
+    assert (code, "has 50 samples, but had 599 when the run began" in told) == (2, True), told
+    assert said(capsys, *resume, "--set", "client_num_in_total=3")[0] == 0
+
+
+def test_values_that_no_sentence_repeats_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_yaml(tmp_path / "c.yaml", small_config())
+    for change in (
+        f"epochs={'x' * 30_000}",
+        f"{'x' * 30_000}=1",
+        "epochs=" + "[" * 3000,
+        "epochs=&a [*a]",
+        "epochs=" + "9" * 6000,
+        "train_args=&a {a: *a}",
+    ):
+        assert said(capsys, "run", "--cf", str(file), "--set", change)[0] == 2
