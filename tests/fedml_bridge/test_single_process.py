@@ -113,7 +113,9 @@ def test_permuting_the_true_labels_changes_no_weight_and_no_prediction(tmp_path:
         folder = tmp_path / name
         folder.mkdir()
         file = digits_file(folder / "digits.npz", permuted, labels)
-        run_dir = run(folder, dataset="npz", data_file=str(file), preset="tuned", comm_round=3, model="mlp", hidden_size=32)
+        run_dir = run(
+            folder, dataset="npz", data_file=str(file), preset="tuned", comm_round=3, model="mlp", hidden_size=32
+        )
         answers.append((*answer(run_dir), (run_dir / "state" / "server.safetensors").read_bytes()))
         scores.append(metrics(run_dir)[-1]["acc"])
     assert answers[0] == answers[1] == answers[2]
