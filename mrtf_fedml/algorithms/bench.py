@@ -13,7 +13,7 @@ from ..models import FeatureTap, predict_logits, predict_logits_and_features
 from ..models.lone_sample import running_statistics
 from ..models.precision import computing
 from ..phases import DISTILLING, TEACHERS, phase
-from ..refinery.distill import DistillationSettings, distill
+from ..refinery.distill import DistillationSettings, DistillationSteps, distill
 from ..settings.precision import Precision
 from .exchange import ClientUpdate, Weights
 
@@ -91,8 +91,9 @@ class ServerBench:
 
 def refuse_moves(inputs: Tensor, settings: DistillationSettings) -> None:
     """Refuse `consistency` where there are no images to move."""
-    if settings.consistency > 0 and (inputs.dim() != 4 or not inputs.is_floating_point()):
+    consistency = DistillationSteps.of(settings).consistency
+    if consistency > 0 and (inputs.dim() != 4 or not inputs.is_floating_point()):
         raise UserError(
-            f"mrtf_args.consistency is {settings.consistency:g}, which moves images, but a sample of the server's set "
+            f"mrtf_args.consistency is {consistency:g}, which moves images, but a sample of the server's set "
             f"has the shape {tuple(inputs.shape[1:])}; leave it out"
         )

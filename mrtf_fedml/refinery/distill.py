@@ -18,7 +18,10 @@ _LEAST_RATE = 1e-8
 
 
 class DistillationSettings(Protocol):
-    """How a student is taught; `MrTFSettings` is one, and so is any object with these numbers."""
+    """How a student is taught; `MrTFSettings` is one, and so is any object with these numbers.
+
+    What else `DistillationSteps` has may be there or not.
+    """
 
     @property
     def refine_steps(self) -> int:
@@ -32,26 +35,17 @@ class DistillationSettings(Protocol):
     def refine_batch_size(self) -> int:
         """Samples per mini-batch."""
 
-    @property
-    def refine_schedule(self) -> str:
-        """`constant`, or `cosine`: the rate falls by half a cosine to almost nothing."""
-
-    @property
-    def refine_weight_decay(self) -> float:
-        """Adam's."""
-
-    @property
-    def refine_clip_norm(self) -> float:
-        """The largest norm of a step's gradient; 0 does not clip."""
-
-    @property
-    def consistency(self) -> float:
-        """The weight of following the targets on moved images too; 0 does not."""
-
 
 @dataclass(frozen=True)
 class DistillationSteps:
-    """How a student is taught, and nothing else."""
+    """How a student is taught, and nothing else.
+
+    Attributes:
+        refine_schedule: of the rate; `cosine` lets it fall by half a cosine to almost nothing.
+        refine_weight_decay: Adam's.
+        refine_clip_norm: the largest norm of a step's gradient; 0 does not clip.
+        consistency: the weight of following the targets on moved images too; 0 does not.
+    """
 
     refine_steps: int
     refine_lr: float
@@ -63,8 +57,9 @@ class DistillationSteps:
 
     @classmethod
     def of(cls, settings: DistillationSettings) -> DistillationSteps:
-        """Those of any settings that have them."""
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+        """Those of any settings that have the first three; what else they do not have stays as it is here."""
+        given = {field.name: getattr(settings, field.name) for field in fields(cls) if hasattr(settings, field.name)}
+        return cls(**given)
 
 
 class Crew(Protocol):
@@ -144,19 +139,20 @@ def distill(
     """
     if len(targets) == 0 or len(targets) % len(inputs):
         raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs as many")
+    how = DistillationSteps.of(settings)
     by_sample = targets.reshape(len(inputs), -1, targets.shape[1])
     crew = crew or _Alone()
     optimizer = torch.optim.Adam(
-        student.parameters(), lr=settings.refine_lr, weight_decay=settings.refine_weight_decay, fused=True
+        student.parameters(), lr=how.refine_lr, weight_decay=how.refine_weight_decay, fused=True
     )
     total = torch.zeros((), device=inputs.device)
     with training(student):
-        order = batches(len(inputs), settings.refine_batch_size, settings.refine_steps, generator)
+        order = batches(len(inputs), how.refine_batch_size, how.refine_steps, generator)
         for step, batch in enumerate(order):
-            optimizer.param_groups[0]["lr"] = refining_rate(settings, step)
+            optimizer.param_groups[0]["lr"] = refining_rate(how, step)
             part = crew.part(batch.to(inputs.device))
             # Drawn for the whole batch, so that the generators of a crew stay together.
-            moves = crew.part(drawn_moves(len(batch), inputs, generator)) if settings.consistency > 0 else None
+            moves = crew.part(drawn_moves(len(batch), inputs, generator)) if how.consistency > 0 else None
             optimizer.zero_grad(set_to_none=True)
             loss = torch.zeros((), device=inputs.device)
             if len(part) > 0:
@@ -167,18 +163,18 @@ def distill(
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))
                 if moves is not None:
                     again = distillation_loss(student(moved(inputs[part], moves)).to(targets.dtype), followed)
-                    loss = loss + settings.consistency * again * (len(part) / len(batch))
+                    loss = loss + how.consistency * again * (len(part) / len(batch))
                 loss.backward()
             loss = crew.combine(student, loss.detach())
-            if settings.refine_clip_norm > 0:
-                nn.utils.clip_grad_norm_(student.parameters(), settings.refine_clip_norm)
+            if how.refine_clip_norm > 0:
+                nn.utils.clip_grad_norm_(student.parameters(), how.refine_clip_norm)
             optimizer.step()
             total += loss
     optimizer.zero_grad(set_to_none=True)
-    return float(total) / settings.refine_steps if settings.refine_steps else float("nan")
+    return float(total) / how.refine_steps if how.refine_steps else float("nan")
 
 
-def refining_rate(settings: DistillationSettings, step: int) -> float:
+def refining_rate(settings: DistillationSteps, step: int) -> float:
     """Adam's rate in a step, from 0: `cosine` is r(s) = r_min + (r - r_min) (1 + cos(pi s / steps)) / 2.
 
     >>> [round(refining_rate(DistillationSteps(4, 0.1, 8, "cosine"), step), 4) for step in range(4)]

@@ -113,9 +113,8 @@ def test_permuting_the_true_labels_changes_no_weight_and_no_prediction(tmp_path:
         folder = tmp_path / name
         folder.mkdir()
         file = digits_file(folder / "digits.npz", permuted, labels)
-        run_dir = run(
-            folder, dataset="npz", data_file=str(file), preset="tuned", comm_round=3, model="mlp", hidden_size=32
-        )
+        learnt = {"model": "mlp", "hidden_size": 32, "epochs": 6, "learning_rate": 0.1}
+        run_dir = run(folder, dataset="npz", data_file=str(file), preset="tuned", comm_round=3, **learnt)
         answers.append((*answer(run_dir), (run_dir / "state" / "server.safetensors").read_bytes()))
         scores.append(metrics(run_dir)[-1]["acc"])
     assert answers[0] == answers[1] == answers[2]
@@ -270,7 +269,7 @@ def test_a_raw_table_is_labelled_far_better_than_by_its_commonest_class(tmp_path
     np.savez(tmp_path / "cancer.npz", x_train=x[150:], y_train=y[150:], x_test=x[:150], y_test=y[:150])
     # The commonest class would be right for some 6 of 10.
     keys = {"dataset": "npz", "data_file": str(tmp_path / "cancer.npz"), "model": "mlp", "hidden_size": 32}
-    run_dir = run(tmp_path, **keys, partition_method="dirichlet", comm_round=12, learning_rate=0.03)
+    run_dir = run(tmp_path, **keys, partition_method="dirichlet", comm_round=8, epochs=8, learning_rate=0.03)
     assert json.loads((run_dir / "summary.json").read_text())["accuracy"] > 0.85
     told = RunStore(run_dir).read_model()[1]["preprocessing"]
     np.testing.assert_allclose(told["mean"], x[150:].mean(axis=0), rtol=1e-5)

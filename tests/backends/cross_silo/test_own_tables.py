@@ -20,7 +20,7 @@ def test_raw_tables_of_two_silos_are_brought_to_the_servers_scale(tmp_path: Path
     for rank, rows in ((1, slice(150, 350)), (2, slice(350, None))):
         np.savez(tmp_path / f"party{rank}.npz", x_train=x[rows], y_train=y[rows], class_names=names)
     file = str(tmp_path / "party{rank}.npz")
-    keys = {"model": "mlp", "hidden_size": 32, "comm_round": 3, "learning_rate": 0.03}
+    keys = {"model": "mlp", "hidden_size": 32, "comm_round": 8, "learning_rate": 0.03}
     with Federation(tmp_path, 2, "GRPC", own_data_file=file, **keys) as federation:
         codes = [party.ended() for party in federation.start_all()]
         assert codes == [0, 0, 0], "\n".join(party.told for party in federation.parties)
