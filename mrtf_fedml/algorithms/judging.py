@@ -24,8 +24,9 @@ _BASE, _REFINED = _PREFIX + "base/", _PREFIX + "refined/"
 #: What a client tells: its hits with the base's model, with the refined one, and how many answers it asked for.
 VOTES = _PREFIX + "votes"
 
-#: Rounds whose votes are kept, and what a round's count against those of the round after it: the models change.
-_ROUNDS, _FADING = 5, 0.6
+#: Rounds whose votes are kept, and what a round's count against those of the round after it. Which of two models is
+#: better changes slowly, and is told by many; how good they are changes fast while they learn.
+_ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
 #: The gain in accuracy from which on the refined model is sent back as far as `adaptive` would.
 _MUCH_BETTER = 0.2
 #: What a client keeps back where it must and nothing else is said.
@@ -174,18 +175,18 @@ class Verdict:
     def estimate(self) -> dict[str, float | None]:
         """The accuracy of the model that answers, by its clients, and the standard error of that."""
         place = 0 if self.base_answers else 1
-        estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes()]) or (None, None)
+        estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes(_FADING_FAST)]) or (None, None)
         return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
 
     def _gain(self) -> tuple[float, float] | None:
         """How much more often the refined model is right than the base's, and the standard error of that."""
         return self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])
 
-    def _votes(self) -> list[list[float]]:
+    def _votes(self, fading: float = _FADING) -> list[list[float]]:
         """All votes, the older ones faded."""
         newest = len(self.rounds) - 1
         return [
-            [number * _FADING ** (newest - age) for number in vote]
+            [number * fading ** (newest - age) for number in vote]
             for age, votes in enumerate(self.rounds)
             for vote in votes
         ]
