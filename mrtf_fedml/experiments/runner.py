@@ -6,9 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from ..errors import UserError
 from ..rounds.store import RunStore
 from ..settings import RunSettings
 from ..settings.secrets import without_secrets
+from .nursery import RunProcess
 from .plan import Trial
 from .progress import ComparisonProgress
 
@@ -33,7 +31,7 @@ _GRACE = 60.0
 @dataclass
 class _Running:
     trial: Trial
-    process: subprocess.Popen[bytes]
+    process: RunProcess
     lock: IO[str]
 
 
@@ -73,7 +71,7 @@ class Runner:
         self.progress.start(sum(asked_for), self._rounds_of(mine))
         try:
             while at_work or (todo and not failed):
-                for running in [one for one in at_work if one.process.poll() is not None]:
+                for running in [one for one in at_work if one.process.is_over]:
                     at_work.remove(running)
                     running.lock.close()
                     if self.is_done(running.trial):
@@ -112,7 +110,7 @@ class Runner:
             started.append(_Running(trial, self._process(trial, lock), lock))
         return started
 
-    def _process(self, trial: Trial, lock: IO[str]) -> subprocess.Popen[bytes]:
+    def _process(self, trial: Trial, lock: IO[str]) -> RunProcess:
         run_dir = self.run_dir(trial)
         words = ["--resume", str(run_dir)]
         if not self._can_go_on(trial):
@@ -128,17 +126,7 @@ class Runner:
             config["device_args"]["threads"] = threads
             file.write_text(yaml.safe_dump(config, sort_keys=False))
             words = ["--cf", str(file)]
-        command = [sys.executable, "-m", "mrtf_fedml.cli", "run", *words]
-        with self._log(trial).open("wb") as log:
-            # A session of its own: Ctrl-C reaches this process alone, which ends the runs in order.
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=[lock.fileno()],
-            )
+        return RunProcess(["run", *words], self._log(trial), lock.fileno())
 
     def _can_go_on(self, trial: Trial) -> bool:
         run_dir = self.run_dir(trial)
@@ -164,13 +152,9 @@ class Runner:
 def _end(at_work: Sequence[_Running]) -> None:
     """Let the runs write down what they have finished, and wait for it."""
     for running in at_work:
-        running.process.send_signal(signal.SIGTERM)
+        running.process.ask_to_end()
     for running in at_work:
-        try:
-            running.process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            running.process.kill()
-            running.process.wait()
+        running.process.end(_GRACE)
         running.lock.close()
 
 
