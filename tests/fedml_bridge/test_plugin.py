@@ -187,7 +187,7 @@ def test_settings_come_from_args_and_unknown_keys_from_the_file(tmp_path: Path) 
 
 def test_a_project_that_names_no_preset_gets_the_one_for_own_data(tmp_path: Path) -> None:
     own = algorithm_of(settings_of(arguments(tmp_path, temperature=2.0))).own
-    assert (own.preset, own.feedback, own.temperature) == ("tuned", "adaptive", 2.0)
+    assert (own.preset, own.feedback, own.temperature) == ("tuned", "judged", 2.0)
     assert algorithm_of(settings_of(arguments(tmp_path, preset="paper"))).own.preset == "paper"
     by_program = arguments(tmp_path)
     by_program.preset = "paper"
