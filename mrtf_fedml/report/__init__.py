@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..data.examiner import Examiner
-from ..errors import UserError
+from ..errors import FolderUnwritable, UserError
 from ..rounds.store import RunStore
 
 
@@ -47,8 +47,9 @@ def write_side_by_side(stores: Sequence[RunStore], file: Path) -> Path:
 def _written(file: Path, content: str) -> Path:
     try:
         RunStore(file.parent).write_text(file.name, content)
-    except OSError as error:
-        raise UserError(f"{str(file)!r} cannot be written ({error.strerror}); name another file with -o") from error
+    except FolderUnwritable as error:
+        why = getattr(error.__cause__, "strerror", None) or "no room, or no leave"
+        raise UserError(f"{str(file)!r} cannot be written ({why}); name another file with -o") from error
     return file
 
 
