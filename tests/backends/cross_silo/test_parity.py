@@ -115,7 +115,7 @@ def over_mpi(folder: Path, changes: dict[str, Any]) -> Federation:
     return federation
 
 
-@pytest.mark.parametrize("algorithm", ["MrTF", "Scaffold"])
+@pytest.mark.parametrize("algorithm", ["MrTF", pytest.param("Scaffold", marks=pytest.mark.slow)])
 def test_under_mpirun_too(tmp_path: Path, one_process: Callable[..., Path], algorithm: str) -> None:
     changes = ROUNDS | PARTICIPATION["two of three"] | {"federated_optimizer": algorithm}
     assert answer(over_mpi(tmp_path, changes).run_dir) == answer(one_process(SILOS, **changes))
