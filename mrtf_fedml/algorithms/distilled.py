@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
@@ -13,7 +12,8 @@ from torch import Tensor
 
 from ..models.weights import load, snapshot
 from ..randomness import forked, torch_generator
-from ..refinery.distill import DistillationSteps
+from ..refinery.distill import DistillationSteps, rate_of_round
+from ..refinery.teachers import votes_of
 from ..settings.kinds import VALIDATED, Positive, PositiveShare, Steps
 from .base import Algorithm
 from .bench import ServerBench
@@ -66,8 +66,7 @@ class Distilled(Algorithm):
         before = bench.logits(aggregated)
         with forked(self.seed, "distillation dropout", state.round):
             taught = self.taught(aggregated, targets, state.round, bench)
-        votes = logits.argmax(dim=2).to("cpu", torch.uint8 if bench.classes <= 256 else torch.int32)
-        report = RoundReport(predictions={"aggregated": before, "ensemble": targets}, votes=votes)
+        report = RoundReport(predictions={"aggregated": before, "ensemble": targets}, votes=votes_of(logits))
         return replace(after, weights=taught, answer=taught), report
 
     def taught(self, start: Weights, targets: Tensor, round_index: int, bench: ServerBench) -> Weights:
@@ -79,6 +78,5 @@ class Distilled(Algorithm):
 
     def steps_of(self, round_index: int) -> DistillationSteps:
         """How the student is taught in round t."""
-        # After very many rounds the number would become 0, which is no rate.
-        rate = max(self.own.refine_lr * self.own.refine_lr_decay**round_index, sys.float_info.min)
+        rate = rate_of_round(self.own.refine_lr, self.own.refine_lr_decay, round_index)
         return DistillationSteps(self.own.refine_steps, rate, self.own.refine_batch_size)

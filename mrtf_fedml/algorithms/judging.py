@@ -19,10 +19,11 @@ from ..randomness import torch_generator
 from ..settings import MrTFSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
-_PREFIX = "refinery/"
-_BASE, _REFINED = _PREFIX + "base/", _PREFIX + "refined/"
+#: What is the refinery's, in memory and in messages, stands under this prefix; the rest is the base's.
+REFINERY = "refinery/"
+_BASE, _REFINED = REFINERY + "base/", REFINERY + "refined/"
 #: What a client tells: its hits with the base's model, with the refined one, and how many answers it asked for.
-VOTES = _PREFIX + "votes"
+VOTES = REFINERY + "votes"
 
 #: Rounds whose votes are kept, and what a round's count against those of the round after it. Which of two models is
 #: better changes slowly, and is told by many; how good they are changes fast while they learn.
@@ -111,7 +112,7 @@ def received_candidates(task: ClientTask) -> list[Weights]:
 
 def without_judging(extra: Weights) -> dict[str, Tensor]:
     """What goes beside the weights for others than the judges."""
-    return {name: value for name, value in extra.items() if not name.startswith(_PREFIX)}
+    return {name: value for name, value in extra.items() if not name.startswith(REFINERY)}
 
 
 def _named(extra: Weights, prefix: str) -> dict[str, Tensor]:

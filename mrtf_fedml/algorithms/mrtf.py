@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..models.weights import mix
 from ..randomness import forked, torch_generator
+from ..refinery.distill import rate_of_round
 from ..refinery.propagation import LEAST_PROBABILITY, propagated
 from ..refinery.rectify import relative_loss
 from ..refinery.refine import refine
@@ -24,6 +24,7 @@ from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
 from .judging import (
+    REFINERY,
     VOTES,
     Verdict,
     held_out,
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 #: The share of log C that stands in for the mean local loss where no client reports one: halfway.
 UNREPORTED_RELATIVE_LOSS = 0.5
 #: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
-_OWN = "refinery/"
+_OWN = REFINERY
 _TARGETS = _OWN + "targets"
 _SHARES = _OWN + "shares"
 _VERDICT = _OWN + "verdict"
@@ -200,9 +201,8 @@ class MrTF(Algorithm):
 
     def refinery_of(self, round_index: int) -> MrTFSettings:
         """The switches in round t, whose refining rate is refine_lr * refine_lr_decay^t."""
-        rate = self.refinery.refine_lr * self.refinery.refine_lr_decay**round_index
-        # After very many rounds the number would become 0, which is no rate.
-        return replace(self.refinery, refine_lr=max(rate, sys.float_info.min))
+        rate = rate_of_round(self.refinery.refine_lr, self.refinery.refine_lr_decay, round_index)
+        return replace(self.refinery, refine_lr=rate)
 
     def _is_given(self, key: str) -> bool:
         """Whether the user has set this key of ours; a key that only others read does not count."""

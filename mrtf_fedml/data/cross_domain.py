@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..settings import DataSettings
+from .fewer import evenly_spaced
 from .names import original, printable
 from .sources import Source, load_source
 from .sources.images import folder_of, read_server_folder
@@ -46,12 +47,7 @@ def shortened(part: ServerPart, settings: DataSettings) -> ServerPart:
     wanted, there = settings.server_samples, len(part.inputs)
     if wanted is None:
         return part
-    if wanted > there:
-        raise UserError(
-            f"data_args.server_samples is {wanted} but the server's set has only {there}; lower it or leave it out"
-        )
-    # Evenly spaced: it needs no seed, reads no label, and a file sorted by class keeps all its classes.
-    rows = np.arange(wanted) * there // wanted
+    rows = evenly_spaced("server_samples", wanted, there, f"the server's set has only {there}")
     labels = None if part.labels is None else part.labels[rows]
     return ServerPart(part.inputs[torch.from_numpy(rows)], labels, [part.ids[row] for row in rows])
 

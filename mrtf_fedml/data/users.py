@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import UserError
 from ..randomness import numpy_generator
 from ..settings import DataSettings
+from .fewer import evenly_spaced
 from .sources.source import Labels, Source, Users
 
 logger = logging.getLogger("mrtf_fedml")
@@ -20,12 +21,7 @@ def with_fewer_samples(source: Source, settings: DataSettings) -> Source:
     wanted, there = settings.client_samples, len(source.y_train)
     if wanted is None:
         return source
-    if wanted > there:
-        raise UserError(
-            f"data_args.client_samples is {wanted} but the clients have only {there} samples; lower it or leave it out"
-        )
-    # Evenly spaced: it needs no seed, and a file sorted by class keeps all its classes.
-    rows = np.arange(wanted) * there // wanted
+    rows = evenly_spaced("client_samples", wanted, there, f"the clients have only {there} samples")
     users = None if source.users is None else replace(source.users, train=source.users.train[rows])
     return replace(source, x_train=source.x_train[rows], y_train=source.y_train[rows], users=users)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -172,6 +173,16 @@ def distill(
             total += loss
     optimizer.zero_grad(set_to_none=True)
     return float(total) / how.refine_steps if how.refine_steps else float("nan")
+
+
+def rate_of_round(rate: float, decay: float, round_index: int) -> float:
+    """The refining rate of round t, rate * decay^t.
+
+    >>> rate_of_round(0.1, decay=0.5, round_index=2)
+    0.025
+    """
+    # After very many rounds the number would become 0, which is no rate.
+    return max(rate * decay**round_index, sys.float_info.min)
 
 
 def refining_rate(settings: DistillationSteps, step: int) -> float:

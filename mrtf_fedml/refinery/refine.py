@@ -13,6 +13,7 @@ from ..phases import TARGETS, phase
 from ..settings import MrTFSettings
 from .distill import distill
 from .targets import distillation_targets, sharpened_targets, smoothed_targets
+from .teachers import votes_of
 
 Weights = Mapping[str, Tensor]
 
@@ -93,7 +94,7 @@ def refine(
     local_logits = torch.stack(
         [known[place] if place in known else _read_as(model, weights, read)[0] for place, weights in enumerate(local)]
     )
-    votes = local_logits.argmax(dim=2).to("cpu", torch.uint8 if local_logits.shape[2] <= 256 else torch.int32)
+    votes = votes_of(local_logits)
     if not settings.self_teaching:
         initial_logits = None
     elif initial_logits is None:

@@ -130,3 +130,12 @@ def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
     if shares.dim() == 1:
         return torch.einsum("k,kmc->mc", shares, values)
     return torch.einsum("km,kmc->mc", shares, values)
+
+
+def votes_of(logits: Tensor) -> Tensor:
+    """The class that each model names for each sample, [K, M] on the CPU; a byte each where C allows.
+
+    Args:
+        logits: f_k, [K, M, C].
+    """
+    return logits.argmax(dim=2).to("cpu", torch.uint8 if logits.shape[2] <= 256 else torch.int32)

@@ -12,6 +12,7 @@ from ..algorithms.local_training import train_locally
 from ..data import TensorShard
 from ..models import in_layout
 from ..models.weights import snapshot
+from ..randomness import forked
 from ..settings import ModelSettings, TrainSettings
 from .measure import REPETITIONS, Row, by_turns, row_of
 
@@ -38,13 +39,13 @@ def _client(
     from ..fedml_bridge.beside import fedml_training
     from ..models import create_model
 
-    torch.manual_seed(0)
-    model: nn.Module = (
-        nn.Linear(shape[0], 10)
-        if model_name is None
-        else create_model(ModelSettings(model=model_name), shape, 10, seed=0)
-    )
-    inputs, labels = torch.randn(samples, *shape), torch.randint(10, (samples,))
+    with forked(0, "bench", "local"):
+        model: nn.Module = (
+            nn.Linear(shape[0], 10)
+            if model_name is None
+            else create_model(ModelSettings(model=model_name), shape, 10, seed=0)
+        )
+        inputs, labels = torch.randn(samples, *shape), torch.randint(10, (samples,))
     shard = TensorShard(inputs, labels, np.arange(samples), batch)
     start = snapshot(model)
     settings = TrainSettings(epochs=1, batch_size=batch, learning_rate=0.03)

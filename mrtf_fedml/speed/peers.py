@@ -146,20 +146,22 @@ def _data(shape: Shape) -> dict[str, np.ndarray]:
 
 def _net(shape: Shape) -> nn.Module:
     """As the programs have it."""
-    torch.manual_seed(0)
-    if len(shape.shape) == 1:
-        return nn.Linear(shape.shape[0], shape.classes)
-    channels, height, width = shape.shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * (height // 4) * (width // 4), shape.classes),
-    )
+    # Their own process is theirs; here the global state stays the caller's.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if len(shape.shape) == 1:
+            return nn.Linear(shape.shape[0], shape.classes)
+        channels, height, width = shape.shape
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * (height // 4) * (width // 4), shape.classes),
+        )
 
 
 def _in_this_house(shape: Shape) -> dict[str, dict[str, Any]]:
