@@ -42,6 +42,11 @@ class Attendance:
         self._silent.discard(client)
         self._away_since.pop(client, None)
 
+    def woke(self, client: int) -> None:
+        """Something that is of no use came from it: if it was silent, it lives; if it is away, that proves nothing."""
+        if client in self._silent:
+            self.heard(client)
+
     def late(self, client: int) -> None:
         """It gave no answer in time."""
         self._here.discard(client)

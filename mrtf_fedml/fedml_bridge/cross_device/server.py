@@ -165,7 +165,9 @@ class DeviceServer:
     def _on_answer(self, client: int, message: dict[str, Any]) -> None:
         round_index, key = protocol.whole(message, protocol.ROUND), protocol.text(message, protocol.MODEL)
         device = self.attendance.id_of(client)
-        self.attendance.heard(client)
+        # Anyone on the broker can write this: who has not come, or was lost, comes by its own word alone. Taken for
+        # here, it would be given a model before it listens, and not again when it does.
+        self.attendance.woke(client)
         if round_index != self._round or client not in self._awaited:
             # It comes too late; it only shows that its device lives.
             self.link.drop(device, key)
@@ -178,6 +180,7 @@ class DeviceServer:
             # The app tells no loss.
             self._replies[client] = ClientUpdate(client, samples, self.exchange.to_weights(content), loss=None)
             self._awaited.discard(client)
+            self.attendance.heard(client)
         except (protocol.UnreadableMessage, UnusableModel) as error:
             self._leave_out(client, str(error))
 

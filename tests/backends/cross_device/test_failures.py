@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from pathlib import Path
@@ -28,9 +29,12 @@ def test_what_is_no_model_is_left_out_and_named(tmp_path: Path, mqtt_s3: dict[st
     kinds = (Truncating, Mistaken, Diverging, Scribbling)
     with DeviceFederation(tmp_path, mqtt_s3, devices=5, comm_round=2) as federation:
         server = federation.serve()
-        good = federation.emulate("1")
-        bad = [in_background(federation.config, device, kind) for device, kind in enumerate(kinds, start=2)]
-        with _garbage(federation, mqtt_s3):
+        with _garbage(federation, mqtt_s3) as stranger:
+            bad = [in_background(federation.config, device, kind) for device, kind in enumerate(kinds, start=2)]
+            # The good device is the last to come, and somebody has spoken in its name: the others must wait for it.
+            wait_until(lambda: stranger.has_heard == {2, 3, 4, 5}, "all others are online")
+            wait_until(lambda: "is not FedML's and is dropped" in server.told, "the server hears the garbage")
+            good = federation.emulate("1")
             assert server.ended() == 0, server.told
         assert good.ended() == 0
         for thread in bad:
@@ -45,7 +49,6 @@ def test_what_is_no_model_is_left_out_and_named(tmp_path: Path, mqtt_s3: dict[st
         assert "it is not 'lenet' for 10 classes" in reasons[2]
         assert "not finite" in reasons[3]
         assert "no MNN model, or is damaged" in reasons[4]
-    assert "is not FedML's and is dropped" in server.told
 
 
 def test_one_that_is_late_or_killed_is_left_out_and_can_come_back(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
@@ -103,14 +106,20 @@ class _garbage:
         topics = protocol.Topics(str(federation.run_id), "0")
         self._topics = [protocol.STATUS_TOPIC, protocol.LAST_WILL_TOPIC, protocol.SERVER_LAST_WILL_TOPIC]
         self._topics += [topics.from_device(1), topics.to_device(1), topics.start(1)]
+        self._others = {topics.from_device(device): device for device in range(2, 6)}
         self._over = threading.Event()
+        #: The other devices that have said something.
+        self.has_heard: set[int] = set()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _garbage:
         self._client = mqtt.Client()
+        self._client.on_message = lambda client, data, message: self.has_heard.add(self._others[message.topic])
         self._client.connect(self._broker["BROKER_HOST"], self._broker["BROKER_PORT"])
+        self._client.subscribe([(topic, 0) for topic in self._others])
         self._client.loop_start()
         self._thread = threading.Thread(target=self._write)
         self._thread.start()
+        return self
 
     def __exit__(self, *_: Any) -> None:
         self._over.set()
@@ -121,7 +130,11 @@ class _garbage:
     def _write(self) -> None:
         payloads = (b"", b"\x00\xff", b"[]", b"{}", b'{"msg_type": {}}', b'{"ID": "x"}', b"9" * 70_000)
         answers = (b'{"msg_type": 3, "sender": 1, "client_idx": "99", "model_params": "of somebody else"}',)
-        while not self._over.wait(0.2):
-            for topic in self._topics:
+        for turn in itertools.count():
+            if self._over.wait(0.01):
+                return
+            # An answer in the name of device 1 falls between any two messages of its own.
+            self._client.publish(self._topics[3], answers[0])
+            for topic in self._topics if turn % 20 == 0 else []:
                 for payload in payloads + answers:
                     self._client.publish(topic, payload)

@@ -39,3 +39,14 @@ def test_one_that_was_lost_or_started_anew_is_invited_again() -> None:
     assert attendance.to_be_invited() == [0]
     attendance.heard(0)
     assert attendance.seconds_away(0) == 0
+
+
+def test_only_who_was_silent_is_woken_by_a_word_of_no_use() -> None:
+    attendance = Attendance([1, 2, 3], invite_seconds=0.0)
+    attendance.heard(0)
+    attendance.late(0)
+    attendance.heard(1)
+    attendance.away(1)
+    for client in range(3):
+        attendance.woke(client)
+    assert attendance.here == [0]
