@@ -19,7 +19,7 @@ LEAVES = {"errors", "phases", "settings", "randomness", "version"}
 ROOMS = {
     "settings": {"errors"},
     "process": {"errors"},
-    "refinery": {"phases", "settings"},
+    "refinery": {"errors", "phases", "settings"},
     "models": LEAVES,
     "data": LEAVES,
     "algorithms": LEAVES | {"refinery", "models"},

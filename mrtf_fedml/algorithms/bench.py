@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,11 +58,14 @@ class ServerBench:
         """
         return next((logits for known, logits in self._last if known is weights), None)
 
-    def read(self, model: nn.Module, features: bool = False) -> tuple[Tensor, Tensor | None]:
-        """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D]."""
+    def read(self, model: nn.Module, features: bool = False, **where: Any) -> tuple[Tensor, Any]:
+        """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D].
+
+        `allocate` may say where h(x) goes, as in `predict_logits_and_features`; by default it is a tensor.
+        """
         with phase(TEACHERS), computing(self.precision.teachers, self.inputs.device):
             if features:
-                return predict_logits_and_features(model, self.inputs, self.tap)
+                return predict_logits_and_features(model, self.inputs, self.tap, **where)
             return predict_logits(model, self.inputs), None
 
     def features(self, weights: Weights, samples: Tensor) -> Tensor:

@@ -59,9 +59,13 @@ class TransductiveDataset(list[Any]):
 
     def forget_server_set(self) -> None:
         """Let go of the server's inputs and of its examiner, in a process that only trains clients."""
-        self.server_inputs = self.server_inputs[:0].clone()
+        self.hold_server_inputs(self.server_inputs[:0].clone())
         self.examiner = self.real_inputs = None
-        self[3] = UnlabelledSet(self.server_inputs, self[3].batch_size)
+
+    def hold_server_inputs(self, inputs: Tensor) -> None:
+        """Hold these in place of the server's inputs: the same samples as somebody else has laid them out, once."""
+        self.server_inputs = inputs
+        self[3] = UnlabelledSet(inputs, self[3].batch_size)
 
     @property
     def example_inputs(self) -> Tensor:

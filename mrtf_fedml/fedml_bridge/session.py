@@ -45,6 +45,9 @@ class Session:
         self.server = aggregator.server
         self.dataset: TransductiveDataset = from_fedml(dataset)
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
+        if self.server.bench.inputs.device.type == "cpu":
+            # A convolutional net has laid out a copy of its own: two would be one too many of a large set.
+            self.dataset.hold_server_inputs(self.server.bench.inputs)
         ids = ids_of_rows(self.dataset.ids, self.server.bench.positions)
         examiner = _examiner_of(self.dataset, len(ids))
         added = named_callbacks(self.server.settings.common.callbacks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,13 @@ from .evaluation import device_of, evaluating
 from .feature_tap import FeatureTap
 from .layout import as_laid_out, layout_of
 from .positions import rows_of_logits
+
+#: Makes room for rows and columns of a dtype on a device: a tensor, or what rows are written into like one.
+Allocate = Callable[[int, int, torch.dtype, torch.device], Any]
+
+
+def _on_device(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(rows, columns, dtype=dtype, device=device)
 
 
 def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
@@ -29,30 +37,35 @@ def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> 
 
 
 def predict_logits_and_features(
-    model: nn.Module, inputs: Tensor, tap: FeatureTap, batch_size: int = 1024
-) -> tuple[Tensor, Tensor]:
+    model: nn.Module, inputs: Tensor, tap: FeatureTap, batch_size: int = 1024, allocate: Allocate = _on_device
+) -> tuple[Tensor, Any]:
     """Logits [M, C] and features h(x) [M, D] of `inputs` [M, ...] from the same forwards.
 
-    As `predict_logits`; with T positions per sample both have M * T rows, in the same order.
+    As `predict_logits`; with T positions per sample both have M * T rows, in the same order. What `allocate` gives is
+    where the features go.
     """
 
     def forward(batch: Tensor) -> tuple[Tensor, ...]:
         logits, features = tap.read(model, batch)
         return rows_of_logits(logits, len(batch)), features
 
-    logits, features = _predict(model, inputs, batch_size, forward)
+    logits, features = _predict(model, inputs, batch_size, forward, (_on_device, allocate))
     return logits, features
 
 
 def _predict(
-    model: nn.Module, inputs: Tensor, batch_size: int, forward: Callable[[Tensor], tuple[Tensor, ...]]
-) -> list[Tensor]:
+    model: nn.Module,
+    inputs: Tensor,
+    batch_size: int,
+    forward: Callable[[Tensor], tuple[Tensor, ...]],
+    allocations: tuple[Allocate, ...] = (_on_device,),
+) -> list[Any]:
     if len(inputs) == 0:
         raise UserError("there are no inputs to predict: the server's set is empty")
     if batch_size < 1:
         raise UserError(f"the batch size of predictions is {batch_size}; it must be at least 1")
     device, layout = device_of(model), layout_of(model)
-    outputs: list[Tensor] = []
+    outputs: list[Any] = []
     with evaluating(model):
         for start in range(0, len(inputs), batch_size):
             batch = inputs[start : start + batch_size]
@@ -66,9 +79,9 @@ def _predict(
             if not outputs:
                 with torch.inference_mode(False):
                     outputs = [
-                        torch.empty(len(inputs) * rows, part.shape[1], dtype=part.dtype, device=part.device)
-                        for part in parts
+                        allocate(len(inputs) * rows, part.shape[1], part.dtype, part.device)
+                        for allocate, part in zip(allocations, parts, strict=True)
                     ]
             for output, part in zip(outputs, parts, strict=True):
-                output[start * rows : (start + len(batch)) * rows].copy_(part)
+                output[start * rows : (start + len(batch)) * rows] = part
     return outputs

@@ -11,8 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .stored_rows import StoredRows
 
-def prototypes(probabilities: Tensor, features: Tensor) -> Tensor:
+
+def prototypes(probabilities: Tensor, features: Tensor | StoredRows) -> Tensor:
     """Eq. 11: v_c = E[q_c(x) h(x)] / E[q_c(x)].
 
     Args:
@@ -25,7 +27,7 @@ def prototypes(probabilities: Tensor, features: Tensor) -> Tensor:
     mass = probabilities.sum(dim=0).unsqueeze(1)
     rows = _rows_at_once(features)
     weighted, *others = (
-        part.T @ own.to(part.dtype) for part, own in zip(probabilities.split(rows), features.split(rows), strict=True)
+        part.T @ own.to(part) for part, own in zip(probabilities.split(rows), features.split(rows), strict=True)
     )
     for other in others:
         weighted += other
@@ -66,7 +68,7 @@ DISTANCES = {"cosine": cosine_distances, "squared_euclidean": squared_distances}
 
 
 def reassigned_probabilities(
-    probabilities: Tensor, features: Tensor, temperature: float, steps: int, distance: str = "cosine"
+    probabilities: Tensor, features: Tensor | StoredRows, temperature: float, steps: int, distance: str = "cosine"
 ) -> Tensor:
     """Eq. 12: q(x) = softmax over c of -tau * D_f(h(x), v_c), with Eq. 11 before it, `steps` times.
 
@@ -83,19 +85,19 @@ def reassigned_probabilities(
     for _ in range(steps):
         centres = prototypes(probabilities, features)
         distances = torch.cat(
-            [DISTANCES[distance](part.to(centres.dtype), centres) for part in features.split(_rows_at_once(features))]
+            [DISTANCES[distance](part.to(centres), centres) for part in features.split(_rows_at_once(features))]
         )
         probabilities = torch.softmax(-temperature * distances, dim=-1)
     return probabilities
 
 
 #: What a part of the features may take as doubles; a few copies of it are made on the way.
-_PART_BYTES = 64 * 2**20
+PART_BYTES = 64 * 2**20
 
 
-def _rows_at_once(features: Tensor) -> int:
+def _rows_at_once(features: Tensor | StoredRows) -> int:
     """Features may be wide: those of a convolutional net would take gigabytes as doubles, all at once."""
-    return max(1, _PART_BYTES // (8 * features.shape[1]))
+    return max(1, PART_BYTES // (8 * features.shape[1]))
 
 
 def unit_rows(rows: Tensor) -> Tensor:

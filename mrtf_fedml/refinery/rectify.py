@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from .teachers import standardised
+from .teachers import Scale, standardised
 
 #: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
 LEAST_LOCAL_WEIGHT = 0.25
@@ -44,7 +44,9 @@ def confidence_weights(entropies: Tensor) -> Tensor:
     return torch.softmax(-entropies, dim=0)
 
 
-def familiarity_weights(logits: Tensor, entropies: Tensor, strength: float, familiar: float) -> Tensor:
+def familiarity_weights(
+    logits: Tensor, entropies: Tensor, strength: float, familiar: float, scale: Scale | None = None
+) -> Tensor:
     """w_k(x) = softmax over the local models of s m max_c f_kc(x) / std(f_k) - (1 - m) e_k(x); beyond the paper.
 
     A model that has seen such samples has large logits on them; one that has not may still be sure. So early on what
@@ -55,11 +57,12 @@ def familiarity_weights(logits: Tensor, entropies: Tensor, strength: float, fami
         entropies: e_k(x), [K, M].
         strength: s, at least 0.
         familiar: m, in [0, 1]; 0 gives `confidence_weights`.
+        scale: of all the models' logits, where these are some rows of them.
 
     Returns:
         w_k(x), [K, M]; columns sum to one.
     """
-    sizes = standardised(logits).amax(dim=-1)
+    sizes = standardised(logits, scale).amax(dim=-1)
     return torch.softmax(strength * familiar * sizes - (1.0 - familiar) * entropies, dim=0)
 
 

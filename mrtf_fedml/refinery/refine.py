@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,14 @@ from torch import Tensor, nn
 from ..phases import TARGETS, phase
 from ..settings import MrTFSettings
 from .distill import distill
+from .memory import held, room_for
 from .targets import distillation_targets, sharpened_targets, smoothed_targets
-from .teachers import votes_of
 
 Weights = Mapping[str, Tensor]
 
-#: Reads the logits [M, C] and, where asked for, the features [M, D] of the model as it stands.
-Reader = Callable[[nn.Module, bool], tuple[Tensor, Tensor | None]]
+#: Reads the logits [M, C] and, where asked for, the features [M, D] of the model as it stands; where memory is bounded
+#: it is told by `allocate` where these are to go.
+Reader = Callable[..., tuple[Tensor, Any]]
 
 #: Does what `distill` does, by whomever; gives the mean loss.
 Distiller = Callable[[nn.Module, Tensor, Tensor, MrTFSettings, torch.Generator], float]
@@ -97,21 +99,23 @@ def refine(
     """
     known = known_logits or {}
     # (1)-(2) one pass of each teacher; the aggregated model's comes last and yields the features as well.
-    local_logits = torch.stack(
-        [known[place] if place in known else _read_as(model, weights, read)[0] for place, weights in enumerate(local)]
-    )
-    votes = votes_of(local_logits)
+    needs_features = settings.cluster_refinery and clustering
+    own = (known[place] if place in known else _read_as(model, one, read)[0] for place, one in enumerate(local))
+    first = next(own)
+    rows, classes = first.shape
+    room = room_for(settings.refine_memory_mb, len(local), rows, classes, std_rows, needs_features)
+    local_logits, votes = held(first, own, len(local), room.stores_logits)
     if not settings.self_teaching:
         initial_logits = None
     elif initial_logits is None:
         initial_logits = _read_as(model, initial, read)[0]
-    needs_features = settings.cluster_refinery and clustering
-    aggregated_logits, features = _read_as(model, aggregated, read, needs_features)
+    where = {} if room.megabytes is None else {"allocate": room.allocate}
+    aggregated_logits, features = _read_as(model, aggregated, read, needs_features, **where)
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
     with phase(TARGETS):
         composed = distillation_targets(
-            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares
+            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares, room.rows
         )
         targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
@@ -134,6 +138,8 @@ def refine(
     )
 
 
-def _read_as(model: nn.Module, weights: Weights, read: Reader, features: bool = False) -> tuple[Tensor, Tensor | None]:
+def _read_as(
+    model: nn.Module, weights: Weights, read: Reader, features: bool = False, **where: Any
+) -> tuple[Tensor, Any]:
     model.load_state_dict(weights)
-    return read(model, features)
+    return read(model, features, **where)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..settings import MrTFSettings
 from .clusters import reassigned_probabilities
+from .memory import StoredLogits
+from .parts import Models, in_parts
 from .rectify import (
     class_balanced,
     confidence_weights,
@@ -24,7 +26,8 @@ from .rectify import (
     renewed_shares,
     self_taught,
 )
-from .teachers import average_logits, average_probabilities, batch_normalised_probabilities
+from .stored_rows import StoredRows
+from .teachers import average_logits, average_probabilities
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ class DistillationTargets:
 
 
 def distillation_targets(
-    local_logits: Tensor,
+    local_logits: Tensor | StoredLogits,
     global_logits: Tensor | None,
-    features: Tensor | None,
+    features: Tensor | StoredRows | None,
     local_loss: float,
     settings: MrTFSettings | Mapping[str, Any],
     std_rows: int = 0,
     shares: Tensor | None = None,
+    rows: int = 0,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -63,6 +67,7 @@ def distillation_targets(
         settings: the switches, as `MrTFSettings` or as the YAML's `mrtf_args`.
         std_rows: samples that share the std of Eq. 6 (`std_batches` of the clients' batches); 0 means all.
         shares: pi as the rounds before have estimated it, [C]; None in the first.
+        rows: samples whose targets are made at once, a multiple of `std_rows`: a matter of memory alone. 0 means all.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -70,19 +75,15 @@ def distillation_targets(
     """
     settings = MrTFSettings.from_mapping(settings)
     _check(local_logits, global_logits, features)
-    classes = local_logits.shape[-1]
-    logits = local_logits.double()
+    taught = global_logits if settings.self_teaching else None
+    weight = 1.0 if taught is None else local_weight(local_loss, local_logits.shape[-1])
 
-    ensemble = _local_ensemble(logits, local_loss, settings, std_rows)
-    weight = 1.0
-    if settings.self_teaching and global_logits is not None:
-        weight = local_weight(local_loss, classes)
-        taught = batch_normalised_probabilities(global_logits.double(), settings.temperature, std_rows)
-        if settings.global_confidence and settings.teacher == "avg_prob" and settings.teacher_weights == "entropy":
-            local = batch_normalised_probabilities(logits, settings.temperature, std_rows)
-            ensemble = jointly_confident(local, taught, _entropies(torch.cat([local, taught]), settings), weight)
-        else:
-            ensemble = self_taught(ensemble, taught, weight)
+    ensemble = torch.cat(
+        [
+            _rectified(local, of_globals, weight, local_loss, settings, std_rows)
+            for local, of_globals in in_parts(local_logits, taught, rows)
+        ]
+    )
     ensemble, shares = _balanced(ensemble, shares, local_loss, settings)
 
     probabilities = ensemble
@@ -144,28 +145,45 @@ def sharpened_targets(targets: Tensor, local_loss: float, target_sharpness: floa
     return powers / powers.sum(dim=1, keepdim=True)
 
 
-def _local_ensemble(logits: Tensor, local_loss: float, settings: MrTFSettings, std_rows: int) -> Tensor:
+def _rectified(
+    local: Models, taught: Models | None, weight: float, local_loss: float, settings: MrTFSettings, std_rows: int
+) -> Tensor:
+    """Eq. 10, [M, C], of all rows or some: what one row gets depends on no other, but for the scale."""
+    ensemble = _local_ensemble(local, local_loss, settings, std_rows)
+    if taught is None:
+        return ensemble
+    of_globals = taught.probabilities(settings, std_rows)
+    if settings.global_confidence and settings.teacher == "avg_prob" and settings.teacher_weights == "entropy":
+        of_local = local.probabilities(settings, std_rows)
+        entropies = _entropies(torch.cat([of_local, of_globals]), settings)
+        return jointly_confident(of_local, of_globals, entropies, weight)
+    return self_taught(ensemble, of_globals, weight)
+
+
+def _local_ensemble(local: Models, local_loss: float, settings: MrTFSettings, std_rows: int) -> Tensor:
     """The local models' part of Eq. 10 (AvgProb), or Eq. 3 (AvgLogi), [M, C]."""
+    logits = local.logits
     trim = {"mean": 0.0, "median": 0.5, "trimmed": settings.teacher_trim}[settings.teacher_average]
     # Whoever lies may be as sure of it as he likes: against him all models count the same.
     alike = settings.teacher_weights == "uniform" or trim > 0
     if settings.teacher == "avg_logit" and alike:
         return average_logits(logits, torch.ones(len(logits)).to(logits), trim)
-    probabilities = batch_normalised_probabilities(logits, settings.temperature, std_rows)
+    probabilities = local.probabilities(settings, std_rows)
     if alike:
         return average_probabilities(probabilities, torch.ones(len(logits)).to(logits), trim)
-    weights = _teacher_weights(logits, probabilities, local_loss, settings)
+    weights = _teacher_weights(local, probabilities, local_loss, settings)
     if settings.teacher == "avg_prob":
         return average_probabilities(probabilities, weights)
     return average_logits(logits, weights)
 
 
-def _teacher_weights(logits: Tensor, probabilities: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
+def _teacher_weights(local: Models, probabilities: Tensor, local_loss: float, settings: MrTFSettings) -> Tensor:
     """w_k(x), [K, M]."""
     if settings.teacher_weights == "entropy":
         return confidence_weights(_entropies(probabilities, settings))
-    familiar = familiarity_share(relative_loss(local_loss, logits.shape[-1]), settings.familiarity_fade)
-    return familiarity_weights(logits, _entropies(probabilities, settings), settings.familiarity, familiar)
+    familiar = familiarity_share(relative_loss(local_loss, probabilities.shape[-1]), settings.familiarity_fade)
+    entropies = _entropies(probabilities, settings)
+    return familiarity_weights(local.logits, entropies, settings.familiarity, familiar, local.scale)
 
 
 def _balanced(
@@ -185,7 +203,9 @@ def _entropies(probabilities: Tensor, settings: MrTFSettings) -> Tensor:
     return entropies / probabilities.shape[-1] if settings.entropy_per_class else entropies
 
 
-def _check(local_logits: Tensor, global_logits: Tensor | None, features: Tensor | None) -> None:
+def _check(
+    local_logits: Tensor | StoredLogits, global_logits: Tensor | None, features: Tensor | StoredRows | None
+) -> None:
     if local_logits.dim() != 3 or 0 in local_logits.shape:
         raise ValueError(f"local_logits must be [K, M, C], none of them 0, not {tuple(local_logits.shape)}")
     samples, classes = local_logits.shape[1:]

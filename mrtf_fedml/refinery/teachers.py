@@ -6,6 +6,9 @@ temperature, sigma the softmax over classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,12 +16,20 @@ from torch import Tensor
 _SMALLEST_STD = 1e-8
 
 
-def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
+class Scale(NamedTuple):
+    """What a model's logits are divided by, [..., 1, 1] each: the largest, then the std of what that leaves."""
+
+    largest: Tensor
+    deviation: Tensor
+
+
+def normalised_probabilities(logits: Tensor, temperature: float, scale: Scale | None = None) -> Tensor:
     """Eq. 6: q_k = sigma(tau * f_k / std(f_k)), one std for all samples and classes of a model.
 
     Args:
         logits: f_k, [..., M, C]; leading dimensions hold models.
         temperature: tau.
+        scale: of all the model's logits, where these are some rows of them.
 
     Returns:
         q_k, [..., M, C]. The std is the population's (correction 0). A model whose logits are all equal knows
@@ -27,32 +38,45 @@ def normalised_probabilities(logits: Tensor, temperature: float) -> Tensor:
     >>> normalised_probabilities(torch.tensor([[1.0, -1.0]]), temperature=0.5)
     tensor([[0.7311, 0.2689]])
     """
-    return torch.softmax(temperature * standardised(logits), dim=-1)
+    return torch.softmax(temperature * standardised(logits, scale), dim=-1)
 
 
-def standardised(logits: Tensor) -> Tensor:
+def standardised(logits: Tensor, scale: Scale | None = None) -> Tensor:
     """f_k / std(f_k), one std for all samples and classes of a model, [..., M, C]; 0 where all logits are equal."""
-    largest = logits.abs().amax(dim=(-2, -1), keepdim=True)
+    largest = logits.abs().amax(dim=(-2, -1), keepdim=True) if scale is None else scale.largest
     # Dividing by the largest entry first keeps the squares inside std in range, whatever the logits' size.
     scaled = logits / torch.where(largest > 0, largest, torch.ones_like(largest))
-    deviation = scaled.std(dim=(-2, -1), correction=0, keepdim=True)
+    deviation = scaled.std(dim=(-2, -1), correction=0, keepdim=True) if scale is None else scale.deviation
     constant = deviation <= torch.finfo(logits.dtype).eps
     return torch.where(constant, torch.zeros_like(scaled), scaled / deviation.masked_fill(constant, 1.0))
 
 
-def batch_normalised_probabilities(logits: Tensor, temperature: float, rows: int) -> Tensor:
+def scale_of(models: Iterable[Tensor]) -> Scale:
+    """The scale of each model's logits [1, M, C], which are taken one after another; for `standardised` parts."""
+    scales = []
+    for logits in models:
+        largest = logits.abs().amax(dim=(-2, -1), keepdim=True)
+        scaled = logits / torch.where(largest > 0, largest, torch.ones_like(largest))
+        # As of two models: PyTorch adds up a single one in another order, and the last bit would differ.
+        deviation = scaled.expand(2, -1, -1).std(dim=(-2, -1), correction=0, keepdim=True)[:1]
+        scales.append((largest, deviation))
+    return Scale(*(torch.cat(parts) for parts in zip(*scales, strict=True)))
+
+
+def batch_normalised_probabilities(logits: Tensor, temperature: float, rows: int, scale: Scale | None = None) -> Tensor:
     """Eq. 6 as in the authors' program: one std for each batch of samples, which are taken in their order.
 
     Args:
         logits: f_k, [..., M, C].
         temperature: tau.
         rows: samples per batch; 0 takes all at once, as Eq. 6 does. The last batch may be smaller.
+        scale: as in `normalised_probabilities`.
 
     Returns:
         q_k, [..., M, C]. In a batch the std is the sample's (correction 1).
     """
     if rows == 0:
-        return normalised_probabilities(logits, temperature)
+        return normalised_probabilities(logits, temperature, scale)
     parts = [part / (part.std(dim=(-2, -1), keepdim=True) + _SMALLEST_STD) for part in logits.split(rows, dim=-2)]
     return torch.softmax(temperature * torch.cat(parts, dim=-2), dim=-1)
 

@@ -163,6 +163,10 @@ class MrTFSettings:
     #: many looks without better agreement with its targets the round's refining ends. No label is read, and no pass is
     #: added. 0: all of `refine_steps`.
     refine_patience: Steps = 0
+    #: Megabytes that refining may take beside the server's inputs, the models and a model's own batch: for teachers'
+    #: logits, the arithmetic of the targets, and features. Targets are then made some rows at a time, and what does not
+    #: fit lies in a file in TMPDIR; the answer is the same, byte for byte. Not given: as many as it likes.
+    refine_memory_mb: Count | None = None
     #: Who refines. In an MPI simulation `teachers` lets each rank read the server's set with the models that it
     #: trained, with the same bytes as `server`; `ranks` shares the distillation too, step by step. Both give every rank
     #: the server's inputs, as no real deployment may.

@@ -20,6 +20,9 @@ from .scenes import federation
 #: CPU seconds of each repetition, the peak of memory before and after, and what starting took.
 Figures = tuple[list[float], float, float, float]
 
+#: `refine_memory_mb` of `server_set`: a million samples take more where nothing bounds them.
+_MEMORY_MB = 700
+
 
 def clients(quick: bool) -> list[Row]:
     """K = 100 to 100,000 clients with 10 chosen: a round should not feel those who are not."""
@@ -42,7 +45,7 @@ def _clients(number: int, quick: bool) -> Figures:
 
 
 def server_set(quick: bool) -> list[Row]:
-    """M = 10,000 to 1,000,000 server samples of 32 features: teachers and targets, seconds per sample."""
+    """M = 10,000 to 1,000,000 server samples of 32 numbers: teachers and targets, seconds per sample, bounded memory."""
     sizes = (64, 128) if quick else (10_000, 100_000, 1_000_000)
     means = f"seconds per sample with M samples / with {sizes[0]}"
     figures = {size: in_own_process(_server_set, size, quick) for size in sizes}
@@ -55,7 +58,7 @@ def _server_set(samples: int, quick: bool) -> Figures:
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
     inputs = torch.randn(samples, 32)
     bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 10)
-    weights, settings = snapshot(model), MrTFSettings(refine_steps=1)
+    weights, settings = snapshot(model), MrTFSettings(refine_steps=1, refine_memory_mb=_MEMORY_MB)
     started, before = time.process_time() - began, peak_megabytes()
 
     def work() -> None:

@@ -137,5 +137,5 @@ def test_wide_features_are_taken_in_parts_with_the_same_result(monkeypatch: pyte
         whole = reassigned_probabilities(start, features, 4.0, 2, distance)
         assert torch.equal(whole, reassigned_probabilities(start, features.double(), 4.0, 2, distance))
         with monkeypatch.context() as patch:
-            patch.setattr("mrtf_fedml.refinery.clusters._PART_BYTES", 8 * 6 * 7)
+            patch.setattr("mrtf_fedml.refinery.clusters.PART_BYTES", 8 * 6 * 7)
             torch.testing.assert_close(reassigned_probabilities(start, features, 4.0, 2, distance), whole)
