@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..experiments.progress import ComparisonProgress
-from ..experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
+from ..experiments.reproduce.catalogue import SCENES, presets_named, scene_named
+from ..experiments.reproduce.choosing import datasets_named, panels_named
 from ..experiments.reproduce.listing import listed
 from ..experiments.reproduce.page import PAGE, write_page
 from ..experiments.reproduce.parameters import Budget
@@ -34,7 +35,7 @@ def reproduce(options: argparse.Namespace) -> int:
         return 0
     if scene is None:
         return _page(request, options.page)
-    request.shelf.require(request.wanted(scene.datasets), scene.name)
+    request.shelf.require(scene.needed(request), scene.name)
     return _play(scene, request)
 
 
@@ -43,8 +44,12 @@ def _request(options: argparse.Namespace, stand_in: list[str], scene: Scene | No
         raise UserError(f"--seeds is {options.seeds}; at least one is needed")
     if options.jobs < 1:
         raise UserError(f"--jobs is {options.jobs}; at least one run must be at work")
-    if options.only and scene is None:
-        raise UserError("--only confines a scene to some of its datasets; name the scene too")
+    if (options.only or options.panel) and scene is None:
+        raise UserError("--only and --panel confine a scene to some of its parts; name the scene too")
+    if scene is not None and not scene.panels and (options.set or options.grid):
+        option = "--set" if options.set else "--grid"
+        raise UserError(f"{option} is for federated runs, and the scene {scene.name} has none; leave it out")
+    only = datasets_named(options.only, scene) if scene else ()
     return Request(
         shelf=Shelf(Path(options.data).expanduser(), stand_in),
         out=Path(options.out),
@@ -52,7 +57,9 @@ def _request(options: argparse.Namespace, stand_in: list[str], scene: Scene | No
         budget=Budget(options.budget),
         seeds=options.seeds or (scene.seeds if scene else 1),
         jobs=options.jobs,
-        only=datasets_named(options.only, scene) if scene else (),
+        only=only,
+        panels=panels_named(options.panel, only, scene) if scene else (),
+        asked_panels=options.panel,
         grid=options.grid,
         changes=options.set,
         progress=ComparisonProgress(),
