@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 from ..errors import UserError
@@ -17,9 +18,8 @@ from ..experiments.reproduce.parameters import Budget
 from ..experiments.reproduce.results import told, write
 from ..experiments.reproduce.scene import Request, Scene
 from ..experiments.reproduce.shelf import Shelf
+from ..process.signals import code_of, end_without_a_word
 from ..settings.secrets import words_without_secrets
-
-INTERRUPTED = 130
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -36,6 +36,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if scene is None:
         return _page(request, options.page)
     request.shelf.require(scene.needed(request), scene.name)
+    _require_writable(request.out)
     return _play(scene, request)
 
 
@@ -76,18 +77,30 @@ def _page(request: Request, asked: bool) -> int:
     return 0
 
 
+def _require_writable(out: Path) -> None:
+    """Found out before anything runs: it may take days."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UserError(f"--out: {str(out)!r} cannot be written ({error.strerror}); name another folder") from None
+
+
 def _play(scene: Scene, request: Request) -> int:
     command = _command(sys.argv[1:], scene)
     if not scene.refines and request.presets != ("paper",):
         request.progress.tell(f"{scene.name}: no model is refined here, so --preset changes nothing")
     try:
         outcome = scene.play(request)
-    except KeyboardInterrupt:
+        folder = write(scene, request, outcome, command)
+        write_page(request.out)
+    except KeyboardInterrupt as interrupt:
+        code = code_of(interrupt)
+        end_without_a_word(code)
         request.progress.close()
         print(f"mrtf: interrupted; what is done is kept in {request.out}; go on with: {command}", file=sys.stderr)
-        return INTERRUPTED
-    folder = write(scene, request, outcome, command)
-    write_page(request.out)
+        return code
     print(told(scene, request, outcome, folder))
     print(f"The page of all scenes done so far is {request.out / PAGE}")
     return 0

@@ -98,13 +98,15 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
 
 
 def finished(out: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """All scenes of a folder that have come to their end; a file that cannot be read is none."""
+    """All scenes of a folder that have come to their end; a file that cannot be read, or is another's, is none."""
     found = []
     for file in sorted(out.glob(f"*/{RESULT}")):
         try:
-            found.append((file.parent, json.loads(file.read_text())))
+            result = json.loads(file.read_text())
         except (OSError, ValueError):
             continue
+        if isinstance(result, dict) and {"scene", "numbers", "verdicts", "command"} <= set(result):
+            found.append((file.parent, result))
     return found
 
 
