@@ -156,7 +156,7 @@ def _nothing(budget: Budget) -> list[Any]:
 
 
 DATA = Scene(
-    "data", "Fig. data (Sect. 3.2)", "How five clients share MNIST and SVHN, by label and by Dirichlet",
+    "data", "Fig. data (Sect. 3.3)", "How five clients share MNIST and SVHN, by label and by Dirichlet",
     "the splits cover imbalance, skewed amounts and missing classes", ("mnist", "svhn"),
     ("K=5; C̄=5 by label, α=1.0 by Dirichlet",), _play_data, _nothing, refines=False, lowers="",
 )  # fmt: skip
