@@ -54,6 +54,7 @@ class Runner:
         self.jobs = jobs
         self.progress = progress
         self.places = places or {}
+        self._waited_for: set[str] = set()
 
     def run_dir(self, trial: Trial) -> Path:
         """Where the trial's run is."""
@@ -112,6 +113,9 @@ class Runner:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.close()
+                if trial.key not in self._waited_for:
+                    self._waited_for.add(trial.key)
+                    self.progress.tell(f"{self._name(trial)}: another process is at work on it, and is waited for")
                 continue
             todo.remove(trial)
             if self.is_done(trial):

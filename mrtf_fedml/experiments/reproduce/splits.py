@@ -39,7 +39,7 @@ def _statistics(data: Data, split: Split, clients: int) -> Statistics:
 def _play_data(request: Request) -> Outcome:
     began = time.perf_counter()
     names = request.wanted(("mnist", "svhn"))
-    figure, (panels,) = new_figure(1, 2 * len(names), height=2.2, width=max(4.0, WIDTH / 2 * len(names)))
+    figure, (panels,) = new_figure(1, 2 * len(names), height=2.7, width=max(4.0, WIDTH / 2 * len(names)))
     numbers: list[Number] = []
     uneven: dict[str, list[float]] = {split.method: [] for split in _SPLITS}
     exact = []
