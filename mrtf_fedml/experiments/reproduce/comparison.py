@@ -35,6 +35,12 @@ class Panel:
         """Row and column in one line."""
         return ", ".join(part for part in (self.row, self.column) if part)
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The clients' and, where it is another, the server's."""
+        own = self.parameters
+        return (own.dataset, own.server_dataset) if own.server_dataset else (own.dataset,)
+
 
 @dataclass(frozen=True)
 class Done:
@@ -44,14 +50,14 @@ class Done:
         panel: which.
         row: its row's name with what stands in for the data.
         rows: what each algorithm reached, by its label.
-        metrics: of the first seed's run of each label, round by round.
+        metrics: round by round, of each label's runs, a seed each.
         chance: the accuracy of a model that knows nothing.
     """
 
     panel: Panel
     row: str
     rows: dict[str, Row]
-    metrics: dict[str, Metrics]
+    metrics: dict[str, list[Metrics]]
     chance: float = 0.1
 
     @property
@@ -79,10 +85,11 @@ class Comparison:
 
     def play(self, scene: str, request: Request) -> Outcome:
         """Do the runs that are not done, and tell what they show."""
-        panels = [panel for panel in self.panels if self._is_wanted(panel, request)]
+        panels = [panel for panel in self.panels if not request.panels or panel.title in request.panels]
         planned_trials = {panel.title: self._trials(panel, request) for panel in panels}
         every = [trial for trials in planned_trials.values() for trial in trials]
-        runner = Runner(request.out, request.jobs, request.progress)
+        places = {trial.key: title for title, trials in planned_trials.items() for trial in trials}
+        runner = Runner(request.out, request.jobs, request.progress, places)
         waiting = len({trial.key for trial in every if not runner.is_done(trial)})
         number = len({trial.key for trial in every})
         request.progress.tell(f"{scene}: {number} runs, {waiting} of them to be done, in {runner.folder}")
@@ -123,9 +130,6 @@ class Comparison:
             labels += [f"{MRTF}:{preset}" for preset in presets] if name == MRTF else [name]
         return labels
 
-    def _is_wanted(self, panel: Panel, request: Request) -> bool:
-        return bool(request.wanted([panel.parameters.dataset]))
-
     def _trials(self, panel: Panel, request: Request) -> list[Trial]:
         asked = panel.parameters
         data = request.data(asked.dataset)
@@ -141,14 +145,14 @@ class Comparison:
 
     def _done(self, panel: Panel, trials: list[Trial], runner: Runner, request: Request) -> Done:
         rows = rows_of(trials, lambda trial: read(runner, trial), None)
-        first = {row.label: next(t for t in trials if (t.label, t.point) == (row.label, row.point)) for row in rows}
+        runs = {row.label: [t for t in trials if (t.label, t.point) == (row.label, row.point)] for row in rows}
         dataset, stands_in = DATASETS[panel.parameters.dataset], request.data(panel.parameters.dataset).stands_in
         name = panel.row.replace(dataset.title, f"{dataset.title}\n(stand-in)") if stands_in else panel.row
         return Done(
             panel,
             name,
             {row.label: row for row in rows},
-            {label: read(runner, trial) for label, trial in first.items()},
+            {label: [read(runner, trial) for trial in own] for label, own in runs.items()},
             1 / request.data(panel.parameters.dataset).sizes[2],
         )
 

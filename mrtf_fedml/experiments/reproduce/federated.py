@@ -116,8 +116,7 @@ _PRIVACY = Comparison(
 
 def _scene(name: str, place: str, shows: str, claim: str, own: Comparison, *silent: str) -> Scene:
     parameters = own.panels[0].parameters
-    datasets = [panel.parameters.dataset for panel in own.panels]
-    datasets += [panel.parameters.server_dataset for panel in own.panels if panel.parameters.server_dataset]
+    datasets = [name for panel in own.panels for name in panel.datasets]
     lines = [
         f"algorithms: {', '.join(own.algorithms)}",
         *(f"{title}: {panel.parameters.title}" for title, panel in _different(own).items()),
@@ -128,7 +127,7 @@ def _scene(name: str, place: str, shows: str, claim: str, own: Comparison, *sile
     assert parameters.refine_steps == 500, "the paper's"
     return Scene(
         name, place, shows, claim, tuple(dict.fromkeys(datasets)), tuple(lines), partial(own.play, name), own.cost,
-        refines=name != "drawback",
+        refines=name != "drawback", panels={panel.title: panel.datasets for panel in own.panels},
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +61,15 @@ def draw_stages(done: Sequence[Done]) -> Figure:
     return figure
 
 
-def stage(metrics: Metrics, key: str) -> list[tuple[int, float]]:
-    """One model's accuracy in the rounds that were scored; the refined model is the answer."""
+def stage(runs: Sequence[Metrics], key: str) -> list[tuple[int, float]]:
+    """One model's accuracy in the rounds that were scored, its mean over the seeds; the refined model is the answer."""
     keys = ("acc_refined", "acc") if key == "acc_refined" else (key,)
-    found = [(line["round"] + 1, next((line[k] for k in keys if line.get(k) is not None), None)) for line in metrics]
-    return [(number, value) for number, value in found if value is not None]
+    points = []
+    for lines in zip(*runs, strict=True):
+        known = [[line[k] for k in keys if line.get(k) is not None] for line in lines]
+        if all(known):
+            points.append((lines[0]["round"] + 1, statistics.fmean(first for first, *_ in known)))
+    return points
 
 
 def draw_bars(done: Sequence[Done]) -> Figure:

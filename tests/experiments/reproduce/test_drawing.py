@@ -28,7 +28,7 @@ def done(title: str, **accuracies: tuple[float, ...]) -> Done:
         {"round": 0, "acc": 0.5, "acc_aggregated": 0.6, "acc_ensemble": 0.4, "acc_refined": 0.5},
         {"round": 1, "acc": 0.2, "acc_aggregated": 0.7, "acc_ensemble": 0.4, "acc_refined": None},
     ]
-    return Done(panel, "MNIST", rows, {"FedDF": metrics})
+    return Done(panel, "MNIST", rows, {"FedDF": [metrics]})
 
 
 TWO = [
@@ -73,6 +73,8 @@ def test_a_claim_holds_where_it_holds_everywhere() -> None:
 def test_the_distilled_model_is_the_answer_where_no_other_score_is_kept() -> None:
     assert panels.stage(TWO[0].metrics["FedDF"], "acc_refined") == [(1, 0.5), (2, 0.2)]
     assert panels.stage(TWO[0].metrics["FedDF"], "acc_ensemble") == [(1, 0.4), (2, 0.4)]
+    other = [{"round": 0, "acc": 0.1, "acc_refined": 0.25}, {"round": 1, "acc": None}]
+    assert panels.stage([*TWO[0].metrics["FedDF"], other], "acc_refined") == [(1, 0.375)], "the mean over seeds"
 
 
 @pytest.mark.parametrize("label", ["FedAvg", "MrTF:paper", "MrTF:tuned", "MrTF:released"])

@@ -11,7 +11,8 @@ from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import planned
 from mrtf_fedml.experiments.progress import ComparisonProgress
-from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
+from mrtf_fedml.experiments.reproduce.catalogue import SCENES, presets_named, scene_named
+from mrtf_fedml.experiments.reproduce.choosing import datasets_named
 from mrtf_fedml.experiments.reproduce.datasets import DATASETS, is_there
 from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN
 from mrtf_fedml.experiments.reproduce.paper_numbers import PAPER_NUMBERS
