@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -96,6 +97,15 @@ class Algorithm:
     def sections(self) -> dict[str, dict[str, Any]]:
         """The keys that this algorithm reads, as they were resolved, by section."""
         return {self.section_name(): plain_values(self.own)} if dataclasses.fields(self.Settings) else {}
+
+    @classmethod
+    def where_clients_only_train(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings for clients that can do no more than train: phones, and trainers of a user's own.
+
+        Args:
+            given: the keys of the algorithm's section that the user has written, with the preset's values left out.
+        """
+        return {}
 
     def has_own_client_rule(self) -> bool:
         """Whether its clients do more than FedAvg's, so that no trainer of somebody else's can stand in for them."""

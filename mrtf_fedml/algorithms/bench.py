@@ -13,7 +13,7 @@ from ..models import FeatureTap, predict_logits, predict_logits_and_features
 from ..models.lone_sample import running_statistics
 from ..models.precision import computing
 from ..phases import DISTILLING, TEACHERS, phase
-from ..refinery.distill import DistillationSettings, DistillationSteps, distill
+from ..refinery.distill import DistillationSettings, DistillationSteps, Taught, distill
 from ..settings.precision import Precision
 from .exchange import ClientUpdate, Weights
 
@@ -40,6 +40,8 @@ class ServerBench:
     precision: Precision = field(default_factory=Precision)
     #: The weights that were read last, and their logits; at most one pair.
     _last: list[tuple[Weights, Tensor]] = field(default_factory=list, repr=False, compare=False)
+    #: Of each distillation since `steps_told` was asked.
+    _steps: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def logits(self, weights: Weights) -> Tensor:
         """The logits [M, C] that these weights give."""
@@ -86,7 +88,19 @@ class ServerBench:
             computing(self.precision.distilling, self.inputs.device),
             running_statistics(student, samples=len(inputs)),
         ):
-            return distill(student, inputs, targets, settings, generator)
+            return self.counted(distill(student, inputs, targets, settings, generator), settings)
+
+    def counted(self, taught: Taught, settings: DistillationSettings) -> float:
+        """The mean loss over the steps, whose number is kept where it could be less than was asked for."""
+        if DistillationSteps.of(settings).refine_patience > 0:
+            self._steps.append(taught.steps)
+        return taught.loss
+
+    def steps_told(self) -> dict[str, float]:
+        """`steps_made` since this was last asked, where `refine_patience` could end a distillation early."""
+        told = {"steps_made": float(sum(self._steps))} if self._steps else {}
+        self._steps.clear()
+        return told
 
 
 def refuse_moves(inputs: Tensor, settings: DistillationSettings) -> None:

@@ -32,6 +32,9 @@ class DistilledSettings:
     refine_lr_decay: PositiveShare = 1.0
     #: Server samples per step of distillation. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    #: Looks at the student (MrTF's key says when) without better agreement with its targets after which the round's
+    #: distillation ends. 0: all steps are made.
+    refine_patience: Steps = 0
 
 
 class Distilled(Algorithm):
@@ -66,7 +69,9 @@ class Distilled(Algorithm):
         before = bench.logits(aggregated)
         with forked(self.seed, "distillation dropout", state.round):
             taught = self.taught(aggregated, targets, state.round, bench)
-        report = RoundReport(predictions={"aggregated": before, "ensemble": targets}, votes=votes_of(logits))
+        report = RoundReport(
+            bench.steps_told(), predictions={"aggregated": before, "ensemble": targets}, votes=votes_of(logits)
+        )
         return replace(after, weights=taught, answer=taught), report
 
     def taught(self, start: Weights, targets: Tensor, round_index: int, bench: ServerBench) -> Weights:
@@ -79,4 +84,5 @@ class Distilled(Algorithm):
     def steps_of(self, round_index: int) -> DistillationSteps:
         """How the student is taught in round t."""
         rate = rate_of_round(self.own.refine_lr, self.own.refine_lr_decay, round_index)
-        return DistillationSteps(self.own.refine_steps, rate, self.own.refine_batch_size)
+        own = self.own
+        return DistillationSteps(own.refine_steps, rate, own.refine_batch_size, refine_patience=own.refine_patience)

@@ -31,6 +31,9 @@ class FedDFSettings:
     refine_lr_decay: PositiveShare = 1.0
     #: Server samples per step of distillation. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    #: Looks at the student (MrTF's key says when) without better agreement with its targets after which the round's
+    #: distillation ends. 0: all steps are made.
+    refine_patience: Steps = 0
     #: Who distils: the server, or all `ranks` of an MPI simulation, which then all hold the server's inputs; with
     #: `teachers` they only read the server's set with the models that they trained.
     refine_on: Literal["server", "teachers", "ranks"] = "server"

@@ -6,7 +6,7 @@ What travels: the candidates that a client does not have anyway, down; the hits 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,17 +36,17 @@ _KEPT_BACK = 0.1
 _LEAST_SAMPLES = 4
 
 
-def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private: bool) -> MrTFSettings:
+def settled(refinery: MrTFSettings, section: str, is_given: Callable[[str], bool], private: bool) -> MrTFSettings:
     """The settings by which clients judge. Where they cannot, a preset's wish gives way and a user's own is refused.
 
     Args:
         refinery: as the user and the preset have it.
         section: where its keys are written.
-        given: the keys that the user has written himself.
+        is_given: whether the user has written a key himself.
         private: whether privacy is promised (dp_args).
     """
     judging = refinery.client_judgement or (refinery.client_validation or 0.0) > 0
-    asked = [key for key in ("client_judgement", "client_validation") if key in given and getattr(refinery, key)]
+    asked = [key for key in ("client_judgement", "client_validation") if is_given(key) and getattr(refinery, key)]
     if private and asked:
         raise UserError(
             f"{section}.{asked[0]}: what clients find of a model is told without noise, so no privacy (dp_args) can be "
@@ -57,7 +57,7 @@ def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private:
     refinery = replace(refinery, client_judgement=judging)
     for key, instead in (("answer", "refined"), ("feedback", "never")):
         if getattr(refinery, key) == "judged" and not judging:
-            if key in given and refinery.refine_steps > 0:
+            if is_given(key) and refinery.refine_steps > 0:
                 raise UserError(
                     f"{section}.{key} is 'judged' but no client judges; set client_judgement to true, or {key} to "
                     f"{instead}"
@@ -65,6 +65,12 @@ def settled(refinery: MrTFSettings, section: str, given: Sequence[str], private:
             changed: dict[str, Any] = {key: instead}
             refinery = replace(refinery, **changed)
     return refinery
+
+
+def unless_asked_to_judge(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where clients cannot judge: a preset's wish is dropped; a user's own is kept, and refused later on."""
+    asked = given.get("client_judgement") or given.get("client_validation")
+    return {} if asked else {"client_judgement": False}
 
 
 def kept_back(refinery: MrTFSettings, all_take_part: bool) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -33,6 +34,7 @@ from .judging import (
     received_candidates,
     sent_candidates,
     settled,
+    unless_asked_to_judge,
     votes_on,
     without_judging,
 )
@@ -44,12 +46,10 @@ _log = logging.getLogger(__name__)
 
 #: The share of log C that stands in for the mean local loss where no client reports one: halfway.
 UNREPORTED_RELATIVE_LOSS = 0.5
-#: What the refinery keeps stands under this prefix; the rest of the memory is the base's.
-_OWN = REFINERY
-_TARGETS = _OWN + "targets"
-_SHARES = _OWN + "shares"
-_VERDICT = _OWN + "verdict"
-_LOSSES = _OWN + "losses"
+_TARGETS = REFINERY + "targets"
+_SHARES = REFINERY + "shares"
+_VERDICT = REFINERY + "verdict"
+_LOSSES = REFINERY + "losses"
 
 
 @register_algorithm
@@ -71,9 +71,7 @@ class MrTF(Algorithm):
         self.base = self._base(settings)
         if self.base.keeps_client_state and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-        judging = ("client_judgement", "client_validation", "answer", "feedback")
-        given = [key for key in judging if self._is_given(key)]
-        self.refinery = settled(self.refinery, self.section, given, settings.privacy.active)
+        self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.active)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
             self.own = self.refinery
@@ -92,6 +90,11 @@ class MrTF(Algorithm):
         for section, values in super().sections().items():
             sections[section] = {**sections.get(section, {}), **values}
         return sections
+
+    @classmethod
+    def where_clients_only_train(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """They do not judge."""
+        return unless_asked_to_judge(given)
 
     def has_own_client_rule(self) -> bool:
         """Its clients are the base's, and may judge."""
@@ -169,17 +172,14 @@ class MrTF(Algorithm):
         if self.refinery.loss_window > 0:
             losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
-        predictions = {
-            "aggregated": refined.aggregated_logits,
-            "ensemble": refined.ensemble,
-            "targets": refined.targets,
-        }
+        predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
+        predictions["targets"] = refined.targets
         if verdict.base_answers:
             # The answer is scored anyway; what was refined is worth a curve too.
             predictions["refined"] = bench.logits(refined.weights)
         estimate = verdict.estimate() if self.judging else {}
         return after, RoundReport(
-            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate},
+            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.steps_told()},
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
@@ -196,7 +196,7 @@ class MrTF(Algorithm):
     def skipped_round(self, state: ServerState) -> ServerState:
         """The base's; what the refinery keeps stays."""
         after = self.base.skipped_round(_of_base(state))
-        own = {name: value for name, value in state.memory.items() if name.startswith(_OWN)}
+        own = {name: value for name, value in state.memory.items() if name.startswith(REFINERY)}
         return replace(after, memory={**after.memory, **own})
 
     def refinery_of(self, round_index: int) -> MrTFSettings:
@@ -246,5 +246,5 @@ class MrTF(Algorithm):
 
 def _of_base(state: ServerState) -> ServerState:
     """The state as the base left it: the refinery's part of the memory is none of its business."""
-    memory: Memory = {name: value for name, value in state.memory.items() if not name.startswith(_OWN)}
+    memory: Memory = {name: value for name, value in state.memory.items() if not name.startswith(REFINERY)}
     return replace(state, memory=memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -154,12 +155,15 @@ def _variant(config: Config, label: str) -> Config:
 
 
 def _with_preset(word: str) -> tuple[str, str]:
-    """The algorithm and its preset: `MrTF:tuned` has one, `package.module:Class` is a name."""
+    """The algorithm and its preset: `MrTF:tuned` has one, `package.module:Class` is a name.
+
+    A file may be called as the algorithm in it is: then what follows is its class, and no preset.
+    """
     name, colon, preset = word.rpartition(":")
     known = [known.lower() for known in algorithm_names()]
     if not colon or (name.lower() + ":" == OUR_PREFIX and preset.lower() in known):
         return word, ""
-    if name.lower() in known:
+    if name.lower() in known and (preset in PRESETS or importlib.util.find_spec(name) is None):
         if algorithm_named(name).name != "MrTF" or preset not in PRESETS:
             raise UserError(
                 f"--algorithms: {word!r} names no preset; only MrTF has some: "

@@ -48,7 +48,7 @@ def our_runner(
         keep_classes(model, dataset)
     algorithm_class = _algorithm_class(args, client_trainer, server_aggregator)
     if args.training_type == "cross_device" or _is_foreign(client_trainer):
-        _let_clients_only_train(args)
+        _let_clients_only_train(args, algorithm_class)
     trainer_class, aggregator_class = pair_of(algorithm_class)
     refuse_what_cannot_combine(args, algorithm_class)
     settings = settings_of(args)
@@ -114,11 +114,11 @@ def _is_foreign(trainer: Any) -> bool:
     return trainer is not None and not isinstance(trainer, AlgorithmTrainer)
 
 
-def _let_clients_only_train(args: Any) -> None:
-    """Where clients cannot judge, a preset's wish that they do is dropped; a user's own wish is refused later on."""
-    given = settings_of(args).given.get("mrtf_args", {})
-    if not given.get("client_judgement") and not given.get("client_validation"):
-        args.client_judgement = False
+def _let_clients_only_train(args: Any, algorithm_class: type[Algorithm]) -> None:
+    """What the algorithm wants of clients that can do no more."""
+    given = settings_of(args).given.get(algorithm_class.section_name(), {})
+    for key, value in algorithm_class.where_clients_only_train(given).items():
+        setattr(args, key, value)
 
 
 def _refuse_foreign_trainer(algorithm: Algorithm, trainer: Any) -> None:

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from .patience import Patience, agreement
 from .views import drawn_moves, moved
 
 #: Where a rate that falls by a cosine ends.
@@ -46,6 +47,7 @@ class DistillationSteps:
         refine_weight_decay: Adam's.
         refine_clip_norm: the largest norm of a step's gradient; 0 does not clip.
         consistency: the weight of following the targets on moved images too; 0 does not.
+        refine_patience: looks without better agreement after which the student is taught no longer; 0 takes all steps.
     """
 
     refine_steps: int
@@ -55,6 +57,7 @@ class DistillationSteps:
     refine_weight_decay: float = 0.0
     refine_clip_norm: float = 0.0
     consistency: float = 0.0
+    refine_patience: int = 0
 
     @classmethod
     def of(cls, settings: DistillationSettings) -> DistillationSteps:
@@ -63,14 +66,26 @@ class DistillationSteps:
         return cls(**given)
 
 
+class Taught(NamedTuple):
+    """How a student was taught.
+
+    Attributes:
+        loss: the mean over the steps; nan where there was none.
+        steps: how many were made.
+    """
+
+    loss: float
+    steps: int
+
+
 class Crew(Protocol):
     """Those who distil together: each takes a part of every batch, and all step by the same gradient."""
 
     def part(self, batch: Tensor) -> Tensor:
         """The indices of the batch that are ours; may be none."""
 
-    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
-        """Sum the gradients over the crew, in place, and return the summed loss."""
+    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
+        """Sum the gradients over the crew, in place, and return the sums of what each tells, [numbers]."""
 
 
 class _Alone:
@@ -79,8 +94,8 @@ class _Alone:
     def part(self, batch: Tensor) -> Tensor:
         return batch
 
-    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
-        return loss
+    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
+        return told
 
 
 def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
@@ -124,8 +139,8 @@ def distill(
     settings: DistillationSettings,
     generator: torch.Generator,
     crew: Crew | None = None,
-) -> float:
-    """Eq. 2, `refine_steps` times, by a new Adam: the student's weights are updated in place.
+) -> Taught:
+    """Eq. 2, `refine_steps` times at most, by a new Adam: the student's weights are updated in place.
 
     Args:
         student: the aggregated model; trained in train mode, left in the mode it came in.
@@ -134,9 +149,6 @@ def distill(
         settings: steps, rate, batch size, and how the rate falls, weights decay and gradients are clipped.
         generator: draws the order of the samples, and how images move.
         crew: shares every batch, where several processes distil together; each is given the same arguments.
-
-    Returns:
-        the mean loss over the steps; nan where there was none.
     """
     if len(targets) == 0 or len(targets) % len(inputs):
         raise ValueError(f"there are {len(targets)} targets for {len(inputs)} inputs; each input needs as many")
@@ -147,32 +159,40 @@ def distill(
         student.parameters(), lr=how.refine_lr, weight_decay=how.refine_weight_decay, fused=True
     )
     total = torch.zeros((), device=inputs.device)
+    patience = Patience(how.refine_patience, len(inputs), how.refine_batch_size) if how.refine_patience else None
+    made = 0
     with training(student):
         order = batches(len(inputs), how.refine_batch_size, how.refine_steps, generator)
-        for step, batch in enumerate(order):
-            optimizer.param_groups[0]["lr"] = refining_rate(how, step)
+        for batch in order:
+            optimizer.param_groups[0]["lr"] = refining_rate(how, made)
             part = crew.part(batch.to(inputs.device))
             # Drawn for the whole batch, so that the generators of a crew stay together.
             moves = crew.part(drawn_moves(len(batch), inputs, generator)) if how.consistency > 0 else None
             optimizer.zero_grad(set_to_none=True)
-            loss = torch.zeros((), device=inputs.device)
+            loss = agreed = torch.zeros((), device=inputs.device)
             if len(part) > 0:
                 # The loss in the targets' precision, whatever the student computes in.
                 logits = student(inputs[part]).to(targets.dtype)
                 followed = by_sample[part].transpose(1, 2) if logits.dim() == 3 else targets[part]
                 # Weighed so that the parts sum to the batch's mean; alone the factor is 1.
                 loss = distillation_loss(logits, followed) * (len(part) / len(batch))
+                if patience is not None:
+                    agreed = agreement(logits, followed)
                 if moves is not None:
                     again = distillation_loss(student(moved(inputs[part], moves)).to(targets.dtype), followed)
                     loss = loss + how.consistency * again * (len(part) / len(batch))
                 loss.backward()
-            loss = crew.combine(student, loss.detach())
+            told = [loss.detach()] if patience is None else [loss.detach(), agreed.to(loss.dtype)]
+            summed = crew.combine(student, torch.stack(told))
             if how.refine_clip_norm > 0:
                 nn.utils.clip_grad_norm_(student.parameters(), how.refine_clip_norm)
             optimizer.step()
-            total += loss
+            total += summed[0]
+            made += 1
+            if patience is not None and patience.is_over(summed[1], len(batch) * by_sample.shape[1]):
+                break
     optimizer.zero_grad(set_to_none=True)
-    return float(total) / how.refine_steps if how.refine_steps else float("nan")
+    return Taught(float(total) / made if made else float("nan"), made)
 
 
 def rate_of_round(rate: float, decay: float, round_index: int) -> float:

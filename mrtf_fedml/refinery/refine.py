@@ -20,8 +20,14 @@ Weights = Mapping[str, Tensor]
 #: Reads the logits [M, C] and, where asked for, the features [M, D] of the model as it stands.
 Reader = Callable[[nn.Module, bool], tuple[Tensor, Tensor | None]]
 
-#: Does what `distill` does, by whomever.
+#: Does what `distill` does, by whomever; gives the mean loss.
 Distiller = Callable[[nn.Module, Tensor, Tensor, MrTFSettings, torch.Generator], float]
+
+
+def _distilled(
+    student: nn.Module, inputs: Tensor, targets: Tensor, settings: MrTFSettings, generator: torch.Generator
+) -> float:
+    return distill(student, inputs, targets, settings, generator).loss
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def refine(
     previous_shares: Tensor | None = None,
     known_logits: Mapping[int, Tensor] | None = None,
     initial_logits: Tensor | None = None,
-    distil: Distiller = distill,
+    distil: Distiller = _distilled,
 ) -> RefinedRound:
     """Refine the aggregated model on the server's inputs.
 

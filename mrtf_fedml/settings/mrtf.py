@@ -159,6 +159,10 @@ class MrTFSettings:
     consistency: NonNegative = 0.0
     #: Server samples per step of refining. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
+    #: The student is looked at after each pass over the server's set, or after 25 steps where a pass has more; after so
+    #: many looks without better agreement with its targets the round's refining ends. No label is read, and no pass is
+    #: added. 0: all of `refine_steps`.
+    refine_patience: Steps = 0
     #: Who refines. In an MPI simulation `teachers` lets each rank read the server's set with the models that it
     #: trained, with the same bytes as `server`; `ranks` shares the distillation too, step by step. Both give every rank
     #: the server's inputs, as no real deployment may.

@@ -76,6 +76,17 @@ def test_other_inputs_of_the_same_name_make_another_run(tmp_path: Path, monkeypa
         assert key_of(small_config(**changes)) != first, name
 
 
+def test_a_file_may_be_called_as_the_algorithm_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "namesake.py").write_text(
+        "from mrtf_fedml import Algorithm, register_algorithm\n"
+        "@register_algorithm\nclass Namesake(Algorithm):\n    name = 'Namesake'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in ("not yet registered", "registered"):
+        trials = planned(small_config(), ["namesake:Namesake", "MrTF:tuned"], 1)
+        assert [trial.config["train_args"]["federated_optimizer"] for trial in trials] == ["namesake:Namesake", "MrTF"]
+
+
 def test_a_grid_is_every_combination_and_runs_nothing_twice() -> None:
     trials = planned(small_config(), ["FedAvg", "FedProx"], 1, ["learning_rate=0.1,0.01", "fedprox_mu=0.1,1"])
     assert len(trials) == 8

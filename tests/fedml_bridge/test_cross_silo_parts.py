@@ -17,6 +17,7 @@ from mrtf_fedml.cli import main
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.cross_silo.client import own_shard
+from mrtf_fedml.fedml_bridge.cross_silo.inbox import Inbox
 from mrtf_fedml.fedml_bridge.cross_silo.liveness import Heartbeat, Watch
 from mrtf_fedml.fedml_bridge.cross_silo.manager import _silo_ids
 from mrtf_fedml.fedml_bridge.cross_silo.presence import Presence
@@ -150,3 +151,15 @@ def test_the_command_line_says_what_a_party_needs(
 def test_a_simulation_has_no_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", small_config())), "--rank", "1"]) == 2
     assert "belong to training_type: cross_silo" in capsys.readouterr().err
+
+
+def test_no_sender_fills_the_inbox_with_models() -> None:
+    inbox = Inbox(parties=2)
+    taken = [inbox.put(protocol.answer("x", 1, 0, 1, {"w": torch.zeros(1)})) for _ in range(5)]
+    assert taken == [True] * 3 + [False] * 2
+    assert inbox.put(protocol.status("x", 1, protocol.ONLINE, {})), "small messages still come in"
+    strangers = [inbox.put(protocol.answer("y", name, 0, 1, {"w": torch.zeros(1)})) for name in range(100, 110)]
+    assert sum(strangers) == 3, "other names do not help"
+    assert sum(inbox.next(0.0) is not None for _ in range(10)) == 7
+    assert inbox.put(protocol.answer("x", 1, 1, 1, {"w": torch.zeros(1)})), "what was read makes room"
+    assert sum(inbox.put(protocol.status("x", 1, protocol.ONLINE, {})) for _ in range(2000)) == 999

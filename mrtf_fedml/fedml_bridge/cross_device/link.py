@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 _AT_LEAST_ONCE, _EXACTLY_ONCE = 1, 2
 _BROKER_KEYS = ("BROKER_HOST", "BROKER_PORT", "MQTT_USER", "MQTT_PWD", "MQTT_KEEPALIVE")
 #: A message of FedML's has a few hundred bytes.
-_LONGEST_MESSAGE = 1 << 16
-#: More than this many unread messages is a flood, and the rest of it is dropped.
+_LONGEST_MESSAGE = 1 << 13
+#: More than this many unread messages (80 MB at most) is a flood, and the rest of it is dropped.
 _LONGEST_QUEUE = 10_000
 _MOST_PAGES = 100
 _LEAVE_SECONDS = 10.0

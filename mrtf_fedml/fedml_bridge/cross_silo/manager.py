@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,14 +16,12 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 from ...errors import UserError, nearest
 from ...settings import RunSettings
 from .form import Form
+from .inbox import Inbox
 from .protocol import READY, SERVER, incarnation_of, new_incarnation, number_of
 from .replays import Replays
 from .transports.backend import PartyAddress, SiloBackend, Unreachable
 
 _log = logging.getLogger(__name__)
-
-#: Messages that may wait while a party trains or refines; what comes beyond it is dropped.
-_MOST_WAITING = 1000
 
 BACKENDS = ("GRPC", "TRPC", "MPI", "MQTT_S3")
 
@@ -44,7 +41,7 @@ class SiloManager(FedMLCommManager):
         #: Tells liveness of everything that arrives.
         self.on_arrival: Callable[[Message], None] | None = None
         self._heard = Replays()
-        self._inbox: queue.Queue[Message] = queue.Queue(_MOST_WAITING)
+        self._inbox = Inbox(self.address.silos + 1)
         super().__init__(args, args.comm, self.address.rank, self.address.silos, args.backend)
         self.register_message_receive_handlers()
 
@@ -83,17 +80,12 @@ class SiloManager(FedMLCommManager):
             return
         if self.on_arrival is not None:
             self.on_arrival(msg_params)
-        try:
-            self._inbox.put_nowait(msg_params)
-        except queue.Full:
-            _log.warning("rank %d: a message was dropped, since %d wait already", self.rank, _MOST_WAITING)
+        if not self._inbox.put(msg_params):
+            _log.warning("rank %d: a message was dropped, since too many wait already", self.rank)
 
     def next_message(self, seconds: float) -> Message | None:
         """What arrived first, or None after so many seconds."""
-        try:
-            return self._inbox.get(timeout=max(0.0, seconds))
-        except queue.Empty:
-            return None
+        return self._inbox.next(seconds)
 
     def handle(self, message: Message | None) -> None:
         """Do what the message asks for; one of a type that this party does not know is none of its business."""

@@ -70,20 +70,20 @@ class RankCrew:
         """The rank's samples of the batch."""
         return batch_part(batch, self.rank, self.ranks)
 
-    def combine(self, student: nn.Module, loss: Tensor) -> Tensor:
-        """Sum the gradients, in place, and the losses over all ranks, in one message per step."""
+    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
+        """Sum the gradients, in place, and what is told beside them over all ranks, in one message per step."""
         parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in gradients)])
+        flat = torch.cat([told, *(gradient.flatten() for gradient in gradients)])
         travelling = flat.to(self._device)
         dist.all_reduce(travelling)
-        total, *summed = travelling.to(flat.device).split([1, *(gradient.numel() for gradient in gradients)])
+        totals, *summed = travelling.to(flat.device).split([len(told), *(gradient.numel() for gradient in gradients)])
         for gradient, sum_ in zip(gradients, summed, strict=True):
             gradient.copy_(sum_.view_as(gradient))
-        return total.squeeze()
+        return totals
 
     def close(self) -> None:
         """Leave the group."""
@@ -142,7 +142,7 @@ class SharedBench(ServerBench):
         facts = {"round": self.args.round_idx, "steps": steps}
         self.channel.send(Parcel(DISTIL, facts, tensors), range(1, self.channel.ranks))
         with computing(self.precision.distilling, inputs.device), running_statistics(student, samples=len(inputs)):
-            return distill(student, inputs, targets, steps, generator, self.crew)
+            return self.counted(distill(student, inputs, targets, steps, generator, self.crew), steps)
 
 
 class RefiningTrainer:

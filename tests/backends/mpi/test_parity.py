@@ -100,14 +100,17 @@ def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
         command(tmp_path, "fedavg", refine_on="ranks"),
         command(tmp_path, "mlp-shared", refine_on="ranks"),
         command(tmp_path, "mlp-teachers", refine_on="teachers"),
+        command(tmp_path, "mlp-impatient", refine_on="ranks", refine_patience=1, refine_steps=80, refine_lr=1e-7),
         f"run --resume {tmp_path / 'begun'} --set comm_round=3 --set backend=MPI",
     )
-    assert printed.count("predictions.csv") == 6 + len(OTHERS)
+    assert printed.count("predictions.csv") == 7 + len(OTHERS)
     for name in ("paper", "scaffold", "fedavg", *OTHERS):
         assert answer(tmp_path / name) == answer(one_process / name)
         assert losses(tmp_path / name) == losses(one_process / name)
     assert answer(tmp_path / "begun") == answer(one_process / "tuned")
     assert answer(tmp_path / "mlp-teachers") == answer(one_process / "mlp"), "the ranks read what the server would"
+    impatient = (tmp_path / "mlp-impatient" / "metrics.jsonl").read_text().splitlines()
+    assert all(0 < json.loads(line)["steps_made"] < 80 for line in impatient), "all ranks stop after the same step"
 
     alone, shared = (load_file(run / "model.safetensors") for run in (one_process / "mlp", tmp_path / "mlp-shared"))
     for key, weights in alone.items():
