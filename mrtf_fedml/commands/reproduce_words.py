@@ -30,6 +30,9 @@ def add_reproduce(commands: Any) -> argparse.ArgumentParser:
         help="where data are missing, take the embedded digits, or this .npz file or dataset",
     )
     reproduce.add_argument("--only", metavar="A,B", help="confine the scene to some of its datasets")
+    reproduce.add_argument(
+        "--panel", metavar="A,B", action="append", default=[], help="some panels alone, such as C=3 or mnist,alpha=0.1"
+    )
     reproduce.add_argument("--grid", action="store_true", help="try all of the paper's learning rates; labels choose")
     reproduce.add_argument("--out", metavar="DIR", default="reproductions", help="where all of it goes (reproductions)")
     return reproduce

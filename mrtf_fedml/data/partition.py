@@ -1,4 +1,4 @@
-"""Who owns which of the clients' samples: by label, by Dirichlet, by user, or alike (the paper's Sect. 3.2).
+"""Who owns which of the clients' samples: by label, by Dirichlet, by user, or alike (the paper's Sect. 3.3).
 
 Each way is a pure function of the labels and of a generator that serves the split alone. Inside, a split is
 one array `owner` [N] that says which client holds each sample, -1 where none does.

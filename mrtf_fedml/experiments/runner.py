@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -36,14 +36,25 @@ class _Running:
 
 
 class Runner:
-    """The runs of a comparison, under `folder`/runs."""
+    """The runs of a comparison, under `folder`/runs.
 
-    def __init__(self, folder: Path, jobs: int, progress: ComparisonProgress) -> None:
+    Args:
+        folder: of the comparison.
+        jobs: runs at once.
+        progress: where the bar and the lines go.
+        places: of a trial's key, where it belongs, such as a panel; named before the run.
+    """
+
+    def __init__(
+        self, folder: Path, jobs: int, progress: ComparisonProgress, places: Mapping[str, str] | None = None
+    ) -> None:
         if jobs < 1:
             raise UserError(f"--jobs is {jobs}; at least one run must be at work")
         self.folder = folder / "runs"
         self.jobs = jobs
         self.progress = progress
+        self.places = places or {}
+        self._waited_for: set[str] = set()
 
     def run_dir(self, trial: Trial) -> Path:
         """Where the trial's run is."""
@@ -76,7 +87,7 @@ class Runner:
                     running.lock.close()
                     if self.is_done(running.trial):
                         done += 1
-                        self.progress.tell(f"{done}/{len(mine)}  {_name(running.trial)}")
+                        self.progress.tell(f"{done}/{len(mine)}  {self._name(running.trial)}")
                     else:
                         failed = failed or self._why(running.trial)
                 if not failed:
@@ -102,6 +113,9 @@ class Runner:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.close()
+                if trial.key not in self._waited_for:
+                    self._waited_for.add(trial.key)
+                    self.progress.tell(f"{self._name(trial)}: another process is at work on it, and is waited for")
                 continue
             todo.remove(trial)
             if self.is_done(trial):
@@ -146,7 +160,11 @@ class Runner:
     def _why(self, trial: Trial) -> str:
         lines = self._log(trial).read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing").removeprefix("mrtf: ")
-        return f"the run {_name(trial)} failed: {last} (all it said is in {self._log(trial)})"
+        return f"the run {self._name(trial)} failed: {last} (all it said is in {self._log(trial)})"
+
+    def _name(self, trial: Trial) -> str:
+        place = f"{self.places[trial.key]}: " if trial.key in self.places else ""
+        return f"{place}{trial.label}, seed {trial.seed}" + (f", {trial.point}" if trial.point else "")
 
 
 def _end(at_work: Sequence[_Running]) -> None:
@@ -156,7 +174,3 @@ def _end(at_work: Sequence[_Running]) -> None:
     for running in at_work:
         running.process.end(_GRACE)
         running.lock.close()
-
-
-def _name(trial: Trial) -> str:
-    return f"{trial.label}, seed {trial.seed}" + (f", {trial.point}" if trial.point else "")

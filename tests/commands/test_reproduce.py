@@ -83,6 +83,11 @@ def test_the_list_names_every_scene_and_every_file(tmp_path: Path, capsys: pytes
         assert file in told
     assert "K=1000, 10 clients per round, T=200, E=100, 500 refining steps" in told
     assert told.count("takes") == 12
+    # What the runs share: the clients', the algorithms', the refinery's, each preset's; and the networks.
+    for word in ("momentum 0.9", "FedProx's mu 0.01", "Adam 0.0003, 500 steps", "MrTF (released): ", "MrTF (tuned): "):
+        assert word in told
+    assert "MNIST mlp, rate 0.1 or 0.05 or 0.01 (here 0.05), batch 64; MNISTm lenet" in told
+    assert "Shakespeare charlstm, rate 1.47, batch 10" in told
 
 
 def test_mistakes_are_told_in_a_sentence_before_anything_runs(
@@ -95,6 +100,9 @@ def test_mistakes_are_told_in_a_sentence_before_anything_runs(
         (["dp", "--stand-in", "--jobs", "0"], "--jobs is 0"),
         (["dp", "--preset", "papers"], "did you mean 'paper'?"),
         (["dp", "--only", "mnist"], "'mnist' is no dataset of the scene dp"),
+        (["dp", "--panel", "sigma=1"], "it has sigma=0, sigma=0.001"),
+        (["logi", "--stand-in", "--set", "epochs=1"], "--set is for federated runs"),
+        (["logi", "--stand-in", "--grid"], "--grid is for federated runs"),
         (["dp"], "cifar-10-python.tar.gz"),
         ([], "name a scene"),
         (["--page"], "no scene is done yet"),
@@ -104,6 +112,17 @@ def test_mistakes_are_told_in_a_sentence_before_anything_runs(
         assert told in said
         assert len(said.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["reproduce", "dp", "--stand-in", "--data", str(tmp_path), "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert f"--out: {str(out)!r} cannot be written" in said
+        assert len(said.splitlines()) == 1
 
 
 def test_one_shot_training_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

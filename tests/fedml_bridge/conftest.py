@@ -1,12 +1,20 @@
-"""What this room's tests share: FedML as it was, afterwards."""
+"""What this room's tests share: a run that is done, and FedML as it was, afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import mrtf_fedml
+from tests.fedml_bridge.small_run import run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that is done; it is only read."""
+    return run(tmp_path_factory.mktemp("finished"), comm_round=3)
 
 
 @pytest.fixture

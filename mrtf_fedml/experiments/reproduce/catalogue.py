@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...errors import UserError, nearest
 from ...settings import PRESETS
-from .datasets import DATASETS
 from .demo import LOGI
 from .federated import FEDERATED
 from .observation import OBSER
@@ -47,14 +46,3 @@ def presets_named(words: str) -> tuple[str, ...]:
         if name not in PRESETS:
             raise UserError(f"--preset: there is no preset {name!r}; {nearest(name, [*PRESETS, ALL])}")
     return tuple(dict.fromkeys(names))
-
-
-def datasets_named(words: str | None, scene: Scene) -> tuple[str, ...]:
-    """The datasets of `--only`, each one that the scene has; none is all."""
-    names = [word.strip().lower() for word in (words or "").split(",") if word.strip()]
-    for name in names:
-        if name not in scene.datasets:
-            known = nearest(name, list(scene.datasets))
-            what = "is no dataset of" if name in DATASETS else "is no dataset, so none of"
-            raise UserError(f"--only: {name!r} {what} the scene {scene.name}; {known}")
-    return tuple(names)

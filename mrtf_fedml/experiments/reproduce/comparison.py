@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UserError
@@ -35,6 +35,12 @@ class Panel:
         """Row and column in one line."""
         return ", ".join(part for part in (self.row, self.column) if part)
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The clients' and, where it is another, the server's."""
+        own = self.parameters
+        return (own.dataset, own.server_dataset) if own.server_dataset else (own.dataset,)
+
 
 @dataclass(frozen=True)
 class Done:
@@ -42,16 +48,18 @@ class Done:
 
     Attributes:
         panel: which.
-        row: its row's name with what stands in for the data.
+        row: its row's name, which tells that other data stand in.
+        column: its column's name, which tells so where the row does not.
         rows: what each algorithm reached, by its label.
-        metrics: of the first seed's run of each label, round by round.
+        metrics: round by round, of each label's runs, a seed each.
         chance: the accuracy of a model that knows nothing.
     """
 
     panel: Panel
     row: str
+    column: str
     rows: dict[str, Row]
-    metrics: dict[str, Metrics]
+    metrics: dict[str, list[Metrics]]
     chance: float = 0.1
 
     @property
@@ -79,22 +87,24 @@ class Comparison:
 
     def play(self, scene: str, request: Request) -> Outcome:
         """Do the runs that are not done, and tell what they show."""
-        panels = [panel for panel in self.panels if self._is_wanted(panel, request)]
+        panels = [panel for panel in self.panels if not request.panels or panel.title in request.panels]
         planned_trials = {panel.title: self._trials(panel, request) for panel in panels}
         every = [trial for trials in planned_trials.values() for trial in trials]
-        runner = Runner(request.out, request.jobs, request.progress)
+        places = {trial.key: title for title, trials in planned_trials.items() for trial in trials}
+        runner = Runner(request.out, request.jobs, request.progress, places)
         waiting = len({trial.key for trial in every if not runner.is_done(trial)})
         number = len({trial.key for trial in every})
         request.progress.tell(f"{scene}: {number} runs, {waiting} of them to be done, in {runner.folder}")
         runner.do(every)
         done = [self._done(panel, planned_trials[panel.title], runner, request) for panel in panels]
+        same = _same_domain(panels, request)
         seconds = {trial.key: _seconds(read(runner, trial)) for trial in every}
         return Outcome(
             self.draw(done),
             [number for panel in done for number in self._numbers(panel)],
-            self.judge(done, request.presets),
+            [replace(verdict, held=None) if same else verdict for verdict in self.judge(done, request.presets)],
             sum(seconds.values()),
-            self._notes(request),
+            self._notes(request) + [same] * bool(same),
         )
 
     def cost(self, budget: Budget) -> list[Work]:
@@ -123,9 +133,6 @@ class Comparison:
             labels += [f"{MRTF}:{preset}" for preset in presets] if name == MRTF else [name]
         return labels
 
-    def _is_wanted(self, panel: Panel, request: Request) -> bool:
-        return bool(request.wanted([panel.parameters.dataset]))
-
     def _trials(self, panel: Panel, request: Request) -> list[Trial]:
         asked = panel.parameters
         data = request.data(asked.dataset)
@@ -141,14 +148,17 @@ class Comparison:
 
     def _done(self, panel: Panel, trials: list[Trial], runner: Runner, request: Request) -> Done:
         rows = rows_of(trials, lambda trial: read(runner, trial), None)
-        first = {row.label: next(t for t in trials if (t.label, t.point) == (row.label, row.point)) for row in rows}
-        dataset, stands_in = DATASETS[panel.parameters.dataset], request.data(panel.parameters.dataset).stands_in
-        name = panel.row.replace(dataset.title, f"{dataset.title}\n(stand-in)") if stands_in else panel.row
+        runs = {row.label: [t for t in trials if (t.label, t.point) == (row.label, row.point)] for row in rows}
+        row, column = panel.row, panel.column
+        if any(request.data(name).stands_in for name in panel.datasets):
+            by_row = row.startswith(DATASETS[panel.parameters.dataset].title)
+            row, column = (f"{row}\n(stand-in)", column) if by_row else (row, f"{column}\n(stand-in)")
         return Done(
             panel,
-            name,
+            row,
+            column,
             {row.label: row for row in rows},
-            {label: read(runner, trial) for label, trial in first.items()},
+            {label: [read(runner, trial) for trial in own] for label, own in runs.items()},
             1 / request.data(panel.parameters.dataset).sizes[2],
         )
 
@@ -165,7 +175,7 @@ class Comparison:
         if request.grid:
             notes.append("Each algorithm's best learning rate by final accuracy chosen by labels as in the paper")
         else:
-            notes.append("One learning rate, the middle one of those the paper tries; --grid tries all of them")
+            notes.append("One learning rate; where the paper tries several the middle one, and --grid tries them all")
         return notes
 
 
@@ -185,11 +195,19 @@ def named(label: str) -> str:
 
 
 def best_of(done: Done, label: str, others: Sequence[str], measure: Callable[[Row], float]) -> bool:
-    """Whether the algorithm is better than all others by that measure, where any has learnt something."""
+    """Whether the algorithm is better than all others by that measure."""
     if label not in done.rows:
         raise UserError(f"{label} was not run")
     rivals = [done.rows[other] for other in others if other in done.rows and other != label]
-    return done.has_learnt and all(measure(done.rows[label]) > measure(rival) for rival in rivals)
+    return all(measure(done.rows[label]) > measure(rival) for rival in rivals)
+
+
+def _same_domain(panels: Sequence[Panel], request: Request) -> str:
+    """What to say where one stand-in is both the clients' domain and the server's."""
+    pairs = [panel.datasets for panel in panels if len(panel.datasets) == 2]
+    if not any(request.data(clients).args == request.data(server).args for clients, server in pairs):
+        return ""
+    return "Clients and server have the same stand-in: no domain is crossed; --stand-in NAME=DATA gives each its own"
 
 
 def _seconds(metrics: Metrics) -> float:

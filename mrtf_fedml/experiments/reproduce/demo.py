@@ -118,6 +118,10 @@ def _judged(
         compared("AvgProb is above AvgLogi", prob, logi),
         compared("AvgLogi rises with the aggregated models", logi_more, logi),
     ]
+    uneven = [("AvgLogi, weights 0.6/0.3/0.1", ""), ("AvgProb, weights 0.6/0.3/0.1", "")]
+    lost = [accuracies[even] - accuracies[other] for even, other in zip((logi, prob), uneven, strict=True)]
+    told = f"AvgLogi loses {lost[0]:.1f} points, AvgProb {lost[1]:.1f}"
+    verdicts.append(Verdict("uneven weights cost AvgLogi more than AvgProb", lost[0] > lost[1], told))
     for variant in ("Eq. 4", *presets):
         more = ("AvgProb, with the aggregated models", variant)
         verdicts.append(compared("AvgProb rises with the aggregated models", more, prob, variant))
@@ -132,7 +136,8 @@ def _cost(budget: Budget) -> list[Work]:
 
 LOGI = Scene(
     "logi", "Fig. logi (Sect. 5.1)", "The demo: logits and probabilities of three clients, and their averages",
-    "AvgProb is above AvgLogi, and both rise with the aggregated models added", ("mnist",),
+    "AvgProb is above AvgLogi, bears uneven weights better, and both rise with the aggregated models added",
+    ("mnist",),
     (
         f"three clients of {CLASSES} classes; weights uniform and {'/'.join(map(str, UNEVEN))}; MLPNet",
         f"theta_0: {PRETRAINING} steps on all samples, rate {PRE_RATE:g}; then {LOCAL_STEPS} steps of each client, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ PAPERS = "the paper's number"
 FORMATS = ("pdf", "png", "svg")
 #: Inches of the page's width in a journal of one column; figures are drawn at it, so that 8 points are 8 points.
 WIDTH = 7.2
+#: Inches of a line of the legend, and of the foot.
+_LINE, _FOOT_LINE = 0.18, 0.115
 _SETTINGS = {
     "font.size": 8.0,
     "axes.titlesize": 8.0,
@@ -47,7 +50,7 @@ def new_figure(rows: int, columns: int, height: float = 1.7, width: float = WIDT
     from matplotlib.figure import Figure
 
     with rc_context(_SETTINGS):
-        figure = Figure(figsize=(width, height * rows + 0.9), layout="constrained")
+        figure = Figure(figsize=(width, height * rows + 0.3), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False)
     return figure, [list(row) for row in panels]
 
@@ -61,10 +64,15 @@ def one_legend(figure: Figure, panels: Sequence[Sequence[Axes]], columns: int = 
     if handles:
         # Lines come before bars by themselves; what is compared with comes last.
         handles = dict(sorted(handles.items(), key=lambda one: one[0] == PAPERS))
+        # Matplotlib fills column after column; who reads, reads line after line.
+        labels, lines = list(handles), math.ceil(len(handles) / columns)
+        across = math.ceil(len(labels) / lines)
+        labels = [label for column in range(across) for label in labels[column::across]]
         figure.legend(
-            list(handles.values()), list(handles), loc="outside upper center", ncols=min(columns, len(handles)),
-            frameon=False, fontsize=8,
+            [handles[label] for label in labels], labels, loc="outside upper center", ncols=across, frameon=False,
+            fontsize=8,
         )  # fmt: skip
+        figure.set_figheight(figure.get_figheight() + _LINE * lines)
 
 
 def save(figure: Figure, folder: Path, foot: Sequence[str], name: str = "figure") -> list[Path]:
@@ -74,6 +82,8 @@ def save(figure: Figure, folder: Path, foot: Sequence[str], name: str = "figure"
     text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(23 * figure.get_figwidth())))
     if text:
         figure.supxlabel(text, fontsize=6.5, color="0.25", x=0.01, ha="left")
+        # The foot is added to the page, and takes nothing from the panels.
+        figure.set_figheight(figure.get_figheight() + _FOOT_LINE * (text.count("\n") + 1))
     for axes in figure.axes:
         # A title takes the size of the day it is set, which is the user's own.
         axes.title.set_fontsize(8.0)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ...algorithms.fedmmd import FedMMDSettings
+from ...algorithms.fedopt import FedOptSettings
+from ...algorithms.fedprox import FedProxSettings
+from ...algorithms.scaffold import ScaffoldSettings
+from ...settings import PRESETS, MrTFSettings, TrainSettings
 from .catalogue import NO_MEASUREMENT, SCENES
 from .datasets import DATASETS
 from .estimate import Stopwatch
@@ -20,6 +27,7 @@ def listed(request: Request) -> str:
     for _, result in finished(request.out):
         done.setdefault(result["scene"], []).append(result)
     blocks = [_block(scene, request, watch, done.get(scene.name, [])) for scene in SCENES.values()]
+    blocks.append(_everywhere())
     blocks.append("without a measurement: " + "; ".join(f"{place} ({what})" for place, what in NO_MEASUREMENT.items()))
     blocks.append(_data(request))
     return "\n\n".join(blocks)
@@ -43,13 +51,43 @@ def _block(scene: Scene, request: Request, watch: Stopwatch, results: list[dict[
     return "\n".join(lines)
 
 
+def _everywhere() -> str:
+    """What all federated runs share. The values are those that the runs take, so that none is told that is not so."""
+    train, ours, opt = TrainSettings(), MrTFSettings(), FedOptSettings()
+    lines = [
+        "In all federated runs:",
+        f"  clients: SGD, momentum {train.momentum:g}; the paper does not say: weight decay {train.weight_decay:g}, "
+        f"gradient's norm at most {train.clip_grad_norm:g}",
+        f"  the paper does not say: FedProx's mu {FedProxSettings().fedprox_mu:g}; FedMMD's weight "
+        f"{FedMMDSettings().mmd_weight:g}; FedOpt's server {opt.server_optimizer}, momentum {opt.server_momentum:g}, "
+        f"step 1; Scaffold's option {ScaffoldSettings().scaffold_option}",
+        f"  FedDF and MrTF: Adam {ours.refine_lr:g}, {ours.refine_steps} steps, batches of {ours.refine_batch_size} "
+        "(the paper does not say the batch)",
+        f"  MrTF: tau {ours.temperature:g}; clustering by {ours.cluster_distance} distance, tau "
+        f"{ours.cluster_temperature:g}, {ours.cluster_steps} step, after {ours.cluster_warmup} rounds; u_t by Eq. 10",
+        *(f"  MrTF ({preset}): {_told(changes)}" for preset, changes in PRESETS.items() if changes),
+        "  networks: mlp 1024-1024-128 (2 in place of 128 in Fig. obser); lenet; convnet (FedAvg's); vgg8, 5 "
+        "convolutions and 3 full layers; resnet8, resnet20; fecnn (LEAF's); charlstm (FedAvg's)",
+    ]
+    return "\n".join(lines)
+
+
+def _told(changes: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{key} {str(value).lower() if isinstance(value, bool) else value}" for key, value in changes.items()
+    )
+
+
 def _data(request: Request) -> str:
     lines = [f"Data are looked for in {request.shelf.folder} (--data names another folder):"]
     for name, dataset in DATASETS.items():
         state = "missing" if request.shelf.missing([name]) else "there"
         stands_in = "" if state == "missing" else request.data(name).stands_in
         state = f"stood in for by {stands_in}" if stands_in else state
-        lines.append(f"  {dataset.title} ({state}): {', '.join(dataset.files)}, or {name}.npz")
+        lines.append(
+            f"  {dataset.title} ({state}; N={dataset.samples}, M={dataset.server_samples}, C={dataset.classes}): "
+            f"{', '.join(dataset.files)}, or {name}.npz"
+        )
     lines.append(
         "NAME.npz holds x_train, y_train, x_test and y_test; --stand-in runs on embedded digits what is missing."
     )

@@ -165,12 +165,12 @@ def _cost(budget: Budget) -> list[Work]:
 
 
 OBSER = Scene(
-    "obser", "Fig. obser (Sect. 3.2)", "FedAvg's one-shot training on heterogeneous data",
+    "obser", "Fig. obser (Sect. 3.3)", "FedAvg's one-shot training on heterogeneous data",
     "heterogeneous data degrade FedAvg, most from a poor start", tuple(ROWS),
     (
         "MNIST by Dirichlet α=10, 1, 0.1; SVHN by label C̄=10, 5, 3; K=10; 50 steps, centralised and on each client",
         f"MLPNet with 2 features on MNIST; ConvNet and t-SNE on SVHN; r_0 = {', '.join(map(str, PRETRAINING))}; rate "
-        f"{RATE:g}, batches of 64 (the paper does not say r_0 and the rate)",
+        f"{RATE:g}, batches of 64 (the paper does not say r_0, the rate and the middle level of each split)",
     ),
     _play, _cost, refines=False,
     lowers=f"clients (at least {LEAST_CLIENTS}), steps (at least {LEAST_STEPS}) and server samples (at least "

@@ -84,6 +84,9 @@ def _scatter(axes: Axes, features: Array, labels: Array) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(0.08)
+    low, high = axes.get_ylim()
+    # Room for the accuracy in the corner.
+    axes.set_ylim(low, high + 0.15 * (high - low))
 
 
 def _by_tsne(flat: Array) -> Array:

@@ -1,4 +1,4 @@
-"""One communication round by hand (Sect. 3.2 and 5.1): some steps of SGD from theta_0, centralised or by client."""
+"""One communication round by hand (Sect. 3.3 and 5.1): some steps of SGD from theta_0, centralised or by client."""
 
 from __future__ import annotations
 

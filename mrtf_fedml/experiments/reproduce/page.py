@@ -50,7 +50,8 @@ def _section(folder: Path, result: dict[str, Any]) -> str:
         alt = escape(f"{result['place']}: {result['shows']}", quote=True)
         style = "width:100%;height:auto;background:white"
         image = f'<img alt="{alt}" style="{style}" src="data:image/png;base64,{content}">'
-    notes = [result["budget_told"], *result["notes"]]
+    changes = f"Not the paper's, by --set: {', '.join(result['changes'])}" if result.get("changes") else ""
+    notes = [result["budget_told"], changes, *result["notes"]]
     seeds = f"{result['seeds']} seed{'s' * (result['seeds'] > 1)}"
     presets = f", presets {', '.join(result['presets'])}" if result["presets"] else ""
     rows = result["numbers"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Each algorithm has one look in all figures.
 _LOOKS = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF:paper", "MrTF:tuned", "MrTF:released")
+#: Bars stay apart in grey too.
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++", "--")
 #: The models of a round of FedDF, and what the figure calls them.
 _STAGES = {"acc_aggregated": "aggregated", "acc_ensemble": "ensemble (AvgLogi)", "acc_refined": "distilled"}
 
@@ -60,11 +63,15 @@ def draw_stages(done: Sequence[Done]) -> Figure:
     return figure
 
 
-def stage(metrics: Metrics, key: str) -> list[tuple[int, float]]:
-    """One model's accuracy in the rounds that were scored; the refined model is the answer."""
+def stage(runs: Sequence[Metrics], key: str) -> list[tuple[int, float]]:
+    """One model's accuracy in the rounds that were scored, its mean over the seeds; the refined model is the answer."""
     keys = ("acc_refined", "acc") if key == "acc_refined" else (key,)
-    found = [(line["round"] + 1, next((line[k] for k in keys if line.get(k) is not None), None)) for line in metrics]
-    return [(number, value) for number, value in found if value is not None]
+    points = []
+    for lines in zip(*runs, strict=True):
+        known = [[line[k] for k in keys if line.get(k) is not None] for line in lines]
+        if all(known):
+            points.append((lines[0]["round"] + 1, statistics.fmean(first for first, *_ in known)))
+    return points
 
 
 def draw_bars(done: Sequence[Done]) -> Figure:
@@ -76,16 +83,17 @@ def draw_bars(done: Sequence[Done]) -> Figure:
             continue
         values = [100 * row.final.mean for row in one.rows.values()]
         spreads = [100 * (row.final.deviation or 0.0) for row in one.rows.values()]
-        names = [named(label).replace("+", "\n+").replace(" (", "\n(") for label in one.rows]
-        colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
-        error = spreads if any(spreads) else None
-        drawn = axes.bar(range(len(names)), values, yerr=error, color=colours, edgecolor="black", linewidth=0.5)
-        for bar, hatch in zip(drawn, ("", "//", "..", "xx", "\\\\", "++", "--"), strict=False):
-            bar.set_hatch(hatch)
-        axes.bar_label(drawn, labels=[f"{value:.1f}" for value in values], fontsize=6, padding=1)
-        axes.set_xticks(range(len(names)), names, fontsize=6)
+        # The presets' bars beside the paper's five leave no room for numbers that lie.
+        turned = 90 if len(values) > 5 else 0
+        for place, (label, value, spread) in enumerate(zip(one.rows, values, spreads, strict=True)):
+            drawn = axes.bar(
+                place, value, yerr=spread or None, color=COLOURS[place % len(COLOURS)], edgecolor="black",
+                linewidth=0.5, hatch=_HATCHES[place % len(_HATCHES)], label=named(label),
+            )  # fmt: skip
+            axes.bar_label(drawn, labels=[f"{value:.1f}"], fontsize=6, padding=2, rotation=turned)
+        axes.set_xticks([])
         low, high = min(values), max(values)
-        axes.set_ylim(max(0.0, low - 0.6 * (high - low) - 1), min(105.0, high + 0.25 * (high - low) + 1))
+        axes.set_ylim(max(0.0, low - 0.6 * (high - low) - 1), high + 0.35 * (high - low) + 1)
     _label(figure, panels, done, "", "Test accuracy (%), axis cut")
     return figure
 
@@ -103,13 +111,13 @@ def draw_table(scene: str, done: Sequence[Done]) -> Figure:
             colour = _look(label)["color"]
             axes.bar(
                 left + width / 2, value, width * 0.92, color=colour, edgecolor="black", linewidth=0.5,
-                hatch=("", "//", "..", "xx", "++")[place % 5], label=named(label) if group == 0 else None,
+                hatch=_HATCHES[place % len(_HATCHES)], label=named(label) if group == 0 else None,
             )  # fmt: skip
             axes.text(left + width / 2, value + 0.8, f"{value:.1f}", ha="center", fontsize=6)
             if paper is not None:
                 line = PAPERS if group == place == 0 else None
                 axes.plot([left, left + width], [paper.value] * 2, color="black", linewidth=2, label=line)
-    axes.set_xticks(range(len(done)), [one.panel.column for one in done])
+    axes.set_xticks(range(len(done)), [one.column.replace(", ", "\n", 1) for one in done])
     axes.set_ylabel("Test accuracy (%)")
     axes.grid(axis="x", visible=False)
     one_legend(figure, [[axes]])
@@ -141,9 +149,9 @@ def _label(figure: Figure, panels: list[list[Axes]], done: Sequence[Done], x: st
     from matplotlib.ticker import MaxNLocator
 
     rows, columns = _names(done)
-    shown = {one.panel.row: one.row for one in done}
+    shown, titles = {one.panel.row: one.row for one in done}, {one.panel.column: one.column for one in done}
     for axes, column in zip(panels[0], columns, strict=True):
-        axes.set_title(column)
+        axes.set_title(titles[column])
     for row, name in zip(panels, rows, strict=True):
         row[0].set_ylabel(f"{shown[name]}\n{y}" if name else y)
     for axes in panels[-1]:

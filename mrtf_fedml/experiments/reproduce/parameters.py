@@ -119,8 +119,10 @@ def configuration(
     model = data.fitting(asked.model) if asked.model else data.model
     data_args = {**data.args, **split.args(classes, data.dataset.classes)}
     if split.method == "user":
-        # The paper takes a tenth of LEAF's users; who stands in may have few.
-        data_args["dset_ratio"] = 1.0 if data.stands_in else max(0.1 * budget.share, 0.02)
+        # The paper takes a tenth of LEAF's users; whoever has few of them takes as many as a round asks for.
+        share = 1.0 if data.stands_in else max(0.1 * budget.share, 0.02)
+        data_args["dset_ratio"] = min(1.0, max(share, fewer.chosen / max(1, data.users)))
+        fewer = replace(fewer, chosen=min(fewer.chosen, max(1, data.users)))
     elif budget.share < 1 and data.args["dataset"] != EMBEDDED:
         # As many samples for each client as in the paper: K and N shrink alike.
         data_args["client_samples"] = max(samples * fewer.clients // max(asked.clients, 1), 10 * fewer.clients)

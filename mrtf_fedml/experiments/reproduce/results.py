@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...rounds.whole_file import replace_file
+from ...settings.secrets import words_without_secrets
 from ...version import __version__
 from ..tables import as_markdown, as_text
+from .choosing import spelled
 from .drawing import FORMATS, save
 from .scene import NUMBERS_HEAD, Outcome, Request, Scene, rows_of_numbers
 
@@ -26,9 +30,24 @@ def folder_of(scene: Scene, request: Request) -> Path:
         name += "-stand-in"
     if request.only:
         name += "-" + "-".join(request.only)
+    for entry in request.asked_panels:
+        name += "-" + re.sub(r"[^a-z0-9=.]+", "-", ",".join(spelled(part) for part in entry.split(","))).strip("-")
     if request.budget.share < 1:
         name += f"-budget-{request.budget.share:g}"
+    if request.grid:
+        name += "-grid"
+    changes = changed(request)
+    if changes:
+        # The keys for a person, and their values for the file system, which takes not every one.
+        keys = dict.fromkeys(change.partition("=")[0].rpartition(".")[2] for change in changes)
+        name += f"-set-{'-'.join(keys)}"[:60] + "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6]
     return request.out / name
+
+
+def changed(request: Request) -> list[str]:
+    """What `--set` made other than the paper's, for every figure; threads change rounding alone."""
+    told = words_without_secrets(request.changes)
+    return [change for change in told if change.partition("=")[0].rpartition(".")[2].strip() != "threads"]
 
 
 def stand_ins(scene: Scene, request: Request) -> list[str]:
@@ -44,7 +63,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
     foot = [f"mrtf {__version__}, {scene.place}" + (f"; presets {', '.join(request.presets)}" if scene.refines else "")]
     if stood_in:
         foot.insert(0, "STAND-IN DATA: " + "; ".join(stood_in))
-    foot += [scene.budget_told(request.budget), *outcome.notes]
+    foot += [scene.budget_told(request.budget), _changes_told(request), *outcome.notes]
     save(outcome.figure, folder, foot)
     result = {
         "scene": scene.name,
@@ -57,6 +76,8 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
         "presets": list(request.presets) if scene.refines else [],
         "seeds": request.seeds,
         "only": list(request.only),
+        "panels": list(request.panels),
+        "changes": changed(request),
         "parameters": list(scene.parameters),
         "numbers": rows_of_numbers(scene.name, outcome.numbers),
         "verdicts": [asdict(verdict) for verdict in outcome.verdicts],
@@ -77,13 +98,15 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
 
 
 def finished(out: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """All scenes of a folder that have come to their end; a file that cannot be read is none."""
+    """All scenes of a folder that have come to their end; a file that cannot be read, or is another's, is none."""
     found = []
     for file in sorted(out.glob(f"*/{RESULT}")):
         try:
-            found.append((file.parent, json.loads(file.read_text())))
+            result = json.loads(file.read_text())
         except (OSError, ValueError):
             continue
+        if isinstance(result, dict) and {"scene", "numbers", "verdicts", "command"} <= set(result):
+            found.append((file.parent, result))
     return found
 
 
@@ -93,7 +116,7 @@ def told(scene: Scene, request: Request, outcome: Outcome, folder: Path) -> str:
     papers = [row for row in rows if row[2]]
     lines = [f"{scene.place}: {scene.shows}"]
     lines += [f"STAND-IN DATA: {one}" for one in stand_ins(scene, request)]
-    lines += [line for line in (scene.budget_told(request.budget), *outcome.notes) if line]
+    lines += [line for line in (scene.budget_told(request.budget), _changes_told(request), *outcome.notes) if line]
     shown = papers or rows
     lines += ["", as_text([NUMBERS_HEAD[:5], *(row[:5] for row in shown)]), ""]
     if papers and len(papers) < len(rows):
@@ -125,6 +148,10 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def _changes_told(request: Request) -> str:
+    return f"NOT THE PAPER'S, by --set: {', '.join(changed(request))}" if changed(request) else ""
+
+
 def _used(scene: Scene, request: Request) -> Sequence[str]:
     missing = request.shelf.missing(scene.datasets)
-    return [name for name in request.wanted(scene.datasets) if name not in missing]
+    return [name for name in scene.needed(request) if name not in missing]

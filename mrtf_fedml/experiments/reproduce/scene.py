@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,8 @@ class Request:
         seeds: how many, from 0 upwards.
         jobs: runs at once.
         only: datasets to which the scene is confined; none for all.
+        panels: titles of the panels to which it is confined; none for all.
+        asked_panels: `--panel` as it was typed.
         grid: whether all learning rates of the paper are tried.
         changes: `--set` of the federated runs' configurations.
         progress: where lines and the bar go.
@@ -40,6 +42,8 @@ class Request:
     seeds: int = 1
     jobs: int = 1
     only: Sequence[str] = ()
+    panels: Sequence[str] = ()
+    asked_panels: Sequence[str] = ()
     grid: bool = False
     changes: Sequence[str] = ()
     progress: ComparisonProgress = field(default_factory=ComparisonProgress)
@@ -107,6 +111,7 @@ class Scene:
         refines: whether a preset of MrTF makes any difference to it.
         seeds: how many where the user names no number.
         lowers: what a budget lowers, in words; None where it is what it lowers in federated runs.
+        panels: the titles of the panels that federated runs fill, and the datasets of each, the clients' first.
     """
 
     name: str
@@ -120,6 +125,14 @@ class Scene:
     refines: bool = True
     seeds: int = 1
     lowers: str | None = None
+    panels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def needed(self, request: Request) -> list[str]:
+        """The datasets without which what is asked for cannot be done."""
+        if not self.panels:
+            return request.wanted(self.datasets)
+        chosen = [own for title, own in self.panels.items() if not request.panels or title in request.panels]
+        return list(dict.fromkeys(name for own in chosen for name in own))
 
     def budget_told(self, budget: Budget) -> str:
         """What a budget changes, for every figure; nothing where it changes nothing."""

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...data.sources import SOURCES, Source, load_source
 from ...errors import UserError, nearest
 from ...settings import DataSettings
@@ -59,6 +61,15 @@ class Data:
     def by_user(self) -> bool:
         """Whether a client is a user."""
         return self.dataset.by_user and (not self.stands_in or self.source.users is not None)
+
+    @cached_property
+    def users(self) -> int:
+        """How many users have enough samples to be a client; the samples are not kept."""
+        users = self.source.users
+        assert users is not None, "a client is a user here"
+        number = int((np.bincount(users.train) >= DataSettings().min_samples).sum())
+        del self.__dict__["source"]
+        return number
 
     @cached_property
     def model(self) -> str:

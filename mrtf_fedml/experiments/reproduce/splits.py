@@ -39,7 +39,7 @@ def _statistics(data: Data, split: Split, clients: int) -> Statistics:
 def _play_data(request: Request) -> Outcome:
     began = time.perf_counter()
     names = request.wanted(("mnist", "svhn"))
-    figure, (panels,) = new_figure(1, 2 * len(names), height=2.2, width=max(4.0, WIDTH / 2 * len(names)))
+    figure, (panels,) = new_figure(1, 2 * len(names), height=2.7, width=max(4.0, WIDTH / 2 * len(names)))
     numbers: list[Number] = []
     uneven: dict[str, list[float]] = {split.method: [] for split in _SPLITS}
     exact = []
@@ -156,7 +156,7 @@ def _nothing(budget: Budget) -> list[Any]:
 
 
 DATA = Scene(
-    "data", "Fig. data (Sect. 3.2)", "How five clients share MNIST and SVHN, by label and by Dirichlet",
+    "data", "Fig. data (Sect. 3.3)", "How five clients share MNIST and SVHN, by label and by Dirichlet",
     "the splits cover imbalance, skewed amounts and missing classes", ("mnist", "svhn"),
     ("K=5; C̄=5 by label, α=1.0 by Dirichlet",), _play_data, _nothing, refines=False, lowers="",
 )  # fmt: skip

@@ -28,7 +28,7 @@ def done(title: str, **accuracies: tuple[float, ...]) -> Done:
         {"round": 0, "acc": 0.5, "acc_aggregated": 0.6, "acc_ensemble": 0.4, "acc_refined": 0.5},
         {"round": 1, "acc": 0.2, "acc_aggregated": 0.7, "acc_ensemble": 0.4, "acc_refined": None},
     ]
-    return Done(panel, "MNIST", rows, {"FedDF": metrics})
+    return Done(panel, "MNIST", title, rows, {"FedDF": [metrics]})
 
 
 TWO = [
@@ -65,6 +65,13 @@ def test_a_claim_holds_where_it_holds_everywhere() -> None:
     assert [verdict.held for verdict in judging.modules_add_up(BARS, ["paper"])] == [True, True]
     nothing = [done("C̄=5", **{"FedAvg": (0.1,), "FedDF": (0.1,), "MrTF:tuned": (0.12,)})]
     assert judging.mrtf_is_best(nothing, ["tuned"])[0].held is None, "among those that know nothing none is best"
+    mixed = judging.mrtf_is_best([TWO[0], *nothing], ["tuned"])[0]
+    assert mixed.held, "who knows nothing tells nothing against the others"
+    assert "1 more has learnt nothing and cannot tell" in mixed.told
+    assert judging.mrtf_is_best([*TWO, TWO[0]], ["tuned"], most=True)[0].held
+    assert not judging.mrtf_is_best(TWO, ["tuned"], most=True)[0].held
+    falling = done("Shakespeare", **{"Scaffold": (0.6, 0.2), "MrTF:paper": (0.5, 0.6), "MrTF:tuned": (0.3, 0.55)})
+    assert [one.held for one in judging.mrtf_is_steadier([falling], ["paper", "tuned"])] == [True, False]
     (drawback,) = judging.distilling_does_not_help(TWO, [])
     assert drawback.held
     assert "30.0 points" in drawback.told
@@ -73,6 +80,8 @@ def test_a_claim_holds_where_it_holds_everywhere() -> None:
 def test_the_distilled_model_is_the_answer_where_no_other_score_is_kept() -> None:
     assert panels.stage(TWO[0].metrics["FedDF"], "acc_refined") == [(1, 0.5), (2, 0.2)]
     assert panels.stage(TWO[0].metrics["FedDF"], "acc_ensemble") == [(1, 0.4), (2, 0.4)]
+    other = [{"round": 0, "acc": 0.1, "acc_refined": 0.25}, {"round": 1, "acc": None}]
+    assert panels.stage([*TWO[0].metrics["FedDF"], other], "acc_refined") == [(1, 0.375)], "the mean over seeds"
 
 
 @pytest.mark.parametrize("label", ["FedAvg", "MrTF:paper", "MrTF:tuned", "MrTF:released"])

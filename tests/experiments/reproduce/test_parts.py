@@ -11,13 +11,15 @@ from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import planned
 from mrtf_fedml.experiments.progress import ComparisonProgress
-from mrtf_fedml.experiments.reproduce.catalogue import SCENES, datasets_named, presets_named, scene_named
+from mrtf_fedml.experiments.reproduce.catalogue import SCENES, presets_named, scene_named
+from mrtf_fedml.experiments.reproduce.choosing import datasets_named
+from mrtf_fedml.experiments.reproduce.comparison import _same_domain
 from mrtf_fedml.experiments.reproduce.datasets import DATASETS, is_there
-from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN
+from mrtf_fedml.experiments.reproduce.federated import _COMPARE, _CROSS_DOMAIN, _OTHER
 from mrtf_fedml.experiments.reproduce.paper_numbers import PAPER_NUMBERS
 from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split, configuration
 from mrtf_fedml.experiments.reproduce.pieces import Arrays, Pieces
-from mrtf_fedml.experiments.reproduce.scene import Number, rows_of_numbers
+from mrtf_fedml.experiments.reproduce.scene import Number, Request, rows_of_numbers
 from mrtf_fedml.experiments.reproduce.shelf import Shelf
 from mrtf_fedml.settings import PRESETS, RunSettings
 from tests.data.sources.formats import write_femnist, write_mnist, write_svhn
@@ -95,6 +97,24 @@ def test_clients_and_server_of_two_files_keep_their_own(tmp_path: Path) -> None:
     dataset = load(RunSettings.from_config(config))
     assert (len(dataset.server_inputs), dataset.client_num) == (500, 20)
     assert float(dataset.server_inputs.min()) > float(dataset[2].inputs.max())
+
+
+def test_of_few_users_as_many_take_part_as_a_round_asks_for(tmp_path: Path) -> None:
+    for number, clients, chosen in ((3, 3, 3), (12, 4, 4), (300, 6, 4)):
+        u = np.repeat(np.arange(number), 10)
+        x, y = np.zeros((len(u), 28, 28), np.uint8), np.arange(len(u)) % 62
+        np.savez(tmp_path / "femnist.npz", x_train=x, y_train=y, u_train=u, x_test=x, y_test=y, u_test=u)
+        config = configuration(_OTHER.panels[0].parameters, Budget(0.05), Shelf(tmp_path).data("femnist"))
+        settings = RunSettings.from_config(config)
+        assert (load(settings).client_num, settings.train.client_num_per_round) == (clients, chosen)
+
+
+def test_one_stand_in_for_both_domains_crosses_none() -> None:
+    panels = _CROSS_DOMAIN.panels
+    assert "no domain is crossed" in _same_domain(panels, Request(Shelf(Path("nowhere"), [""]), Path()))
+    two = Shelf(Path("nowhere"), ["svhn=digits", "mnistm=usps"])
+    assert _same_domain(panels, Request(two, Path())) == ""
+    assert _same_domain(_COMPARE.panels, Request(Shelf(Path("nowhere"), [""]), Path())) == ""
 
 
 def test_what_stands_in_says_so_and_fits_the_network() -> None:
