@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from mrtf_fedml.experiments.reproduce.comparison import Comparison, Panel
 from mrtf_fedml.experiments.reproduce.judging import mrtf_is_best
 from mrtf_fedml.experiments.reproduce.panels import draw_curves
 from mrtf_fedml.experiments.reproduce.parameters import Budget, Parameters, Split
-from mrtf_fedml.experiments.reproduce.scene import Request
+from mrtf_fedml.experiments.reproduce.scene import Outcome, Request
 from mrtf_fedml.experiments.reproduce.shelf import Shelf
 
 
@@ -123,6 +126,32 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
         said = capsys.readouterr().err
         assert f"--out: {str(out)!r} cannot be written" in said
         assert len(said.splitlines()) == 1
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_an_interrupted_scene_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+
+        def interrupted(request: Request, number: signal.Signals = number) -> Outcome:
+            signal.raise_signal(number)
+            raise AssertionError("the signal was not heard")
+
+        monkeypatch.setitem(SCENES, "data", replace(SCENES["data"], play=interrupted))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert main(words(tmp_path, "data", "--stand-in")) == code
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith("mrtf: interrupted; what is done is kept in ")
+        assert "go on with: mrtf reproduce data" in said
 
 
 def test_one_shot_training_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,9 @@ def write_page(out: Path) -> Path | None:
 def _section(folder: Path, result: dict[str, Any]) -> str:
     budget = f" at budget {result['budget']:g}" if result["budget"] < 1 else ""
     title = f"{result['place']}{budget}" + (f", {', '.join(result['only'])}" if result["only"] else "")
+    # Several results of one scene are told apart in the contents.
+    title += f", {'; '.join(result['asked_panels'])}" if result.get("asked_panels") else ""
+    title += f", with {', '.join(result['changes'])}" if result.get("changes") else ""
     picture = folder / "figure.png"
     image = ""
     if picture.is_file():

@@ -76,7 +76,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
         "presets": list(request.presets) if scene.refines else [],
         "seeds": request.seeds,
         "only": list(request.only),
-        "panels": list(request.panels),
+        "asked_panels": list(request.asked_panels),
         "changes": changed(request),
         "parameters": list(scene.parameters),
         "numbers": rows_of_numbers(scene.name, outcome.numbers),

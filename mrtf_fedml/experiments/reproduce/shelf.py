@@ -124,7 +124,8 @@ class Shelf:
         missing = self.missing(names)
         if missing:
             files = "; ".join(
-                f"{DATASETS[name].title}: {', '.join(str(self.folder / file) for file in DATASETS[name].files)}"
+                f"{DATASETS[name].title}: {', '.join(str(self.folder / file) for file in DATASETS[name].files)}, or "
+                f"{self.folder / name}.npz"
                 for name in missing
             )
             raise UserError(

@@ -74,6 +74,7 @@ def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
         shelf.require(["mnist", "svhn"], "data")
     for file in (*DATASETS["mnist"].files, *DATASETS["svhn"].files):
         assert str(tmp_path / file) in str(refused.value)
+    assert str(tmp_path / "svhn.npz") in str(refused.value)
     assert "--stand-in" in str(refused.value)
     write_mnist(tmp_path / "MNIST" / "raw")
     write_svhn(tmp_path)
