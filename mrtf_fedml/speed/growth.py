@@ -45,7 +45,7 @@ def _clients(number: int, quick: bool) -> Figures:
 
 
 def server_set(quick: bool) -> list[Row]:
-    """M = 10,000 to 1,000,000 server samples of 32 numbers: teachers and targets, seconds per sample, bounded memory."""
+    """M = 10,000 to 1,000,000 server samples of 32 numbers: teachers and targets, seconds per sample, memory."""
     sizes = (64, 128) if quick else (10_000, 100_000, 1_000_000)
     means = f"seconds per sample with M samples / with {sizes[0]}"
     figures = {size: in_own_process(_server_set, size, quick) for size in sizes}
