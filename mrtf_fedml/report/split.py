@@ -32,7 +32,7 @@ def shown_clients(split: Split) -> list[int]:
 def split_picture(split: Split) -> str:
     """All blocks."""
     clients = shown_clients(split)
-    names = [shortened(name, 9) for name in split.class_names]
+    names = shortened(split.class_names, 9)
     blocks = [_block(split.counts, clients[start : start + BLOCK], names) for start in range(0, len(clients), BLOCK)]
     return f'<div class="blocks">{"".join(blocks)}</div>'
 

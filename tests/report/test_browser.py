@@ -35,6 +35,28 @@ Math.min(...[...document.querySelectorAll('.chart span, .chart figcaption, .bloc
   return scale * parseFloat(getComputedStyle(one).fontSize);
 }))
 """
+#: Words on and around the charts that lie over one another, or stand out of their box.
+COVERED = """
+[...document.querySelectorAll('.chart, .map')].flatMap(chart => {
+  const box = chart.closest('.card').getBoundingClientRect();
+  const words = [...chart.querySelectorAll('.legend > span, .ys span, .xs span, .note, .map > span')]
+    .map(one => [one.innerText.trim(), one.getBoundingClientRect()]).filter(([text, place]) => text && place.width);
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return [
+    ...words.filter(([, place]) => place.left < box.left || place.right > box.right).map(([text]) => text + ' is out'),
+    ...words.flatMap(([text, place], at) => words.slice(at + 1).filter(([, other]) => meet(place, other))
+      .map(([over]) => text + ' and ' + over)),
+  ];
+})
+"""
+#: Tables of which not even the first two columns are in sight.
+UNREAD = """
+[...document.querySelectorAll('.scroll')].filter(box => {
+  const cell = box.querySelector('tr:nth-child(2) > :nth-child(2)').getBoundingClientRect();
+  return cell.right > box.getBoundingClientRect().right;
+}).map(box => box.getAttribute('aria-label'))
+"""
 #: How light the page and its cards are, 0 to 255.
 GROUNDS = """
 ['body', '.card'].map(name => Math.max(
@@ -59,6 +81,8 @@ def looked_at(tab: Tab, file: Path) -> None:
             assert tab.value("document.querySelectorAll('svg').length") > 0
             assert tab.value(HIDDEN) == 0, seen
             assert tab.value(LETTERS) >= 10, seen
+            assert tab.value(COVERED) == [], seen
+            assert tab.value(UNREAD) == [], seen
             grounds = tab.value(GROUNDS)
             assert max(grounds) < 60 if dark else min(grounds) > 200, seen
             assert tab.messages == [], seen
