@@ -54,7 +54,7 @@ def _mistakes(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
     rows = "".join(
         f"<tr><td>{escape(names[row])}</td><td>{escape(names[column])}</td>"
         f'<td class="number">{wrong[row, column]}</td>'
-        f'<td class="number">{wrong[row, column] / true[row]:.2f}</td></tr>'
+        f'<td class="number">{wrong[row, column] / true[row]:.3f}</td></tr>'
         for row, column in worst
         if wrong[row, column]
     )

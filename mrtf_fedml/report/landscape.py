@@ -22,8 +22,8 @@ COMPONENTS = 50
 
 #: The picture's inner units, and the pixels of its least and usual width, where names must not cover one another.
 _SIDE, _NARROW, _WIDE = 1000, 330, 620
-#: Pixels of a letter and of a line of the names.
-_LETTER, _LINE = 7.5, 22
+#: Pixels of a letter and of a line of the names, and how many letters have room in a sign.
+_LETTER, _LINE, _SHORT = 7.5, 22, 2
 
 
 def landscape(answer: Answer, features: Floats, known: npt.NDArray[np.int64] | None = None) -> str | None:
@@ -111,7 +111,11 @@ def _path(places: npt.NDArray[np.int64], attributes: str) -> str:
 
 
 def _signs(names: list[str], classes: list[int], places: npt.NDArray[np.int64], total: int) -> str:
-    """The prototypes: each with its name where no other is in the way, on a narrow screen or only on a wide one."""
+    """The prototypes: each with its name where no other is in the way, on a narrow screen or only on a wide one.
+
+    A name of more than a few letters stands above its sign, where it hides less, and within the picture: its own
+    middle lies at the sign in the middle of the picture, its beginning at the left edge, its end at the right one.
+    """
     spots = [(name, left, top) for name, (left, top) in zip(names, places.tolist(), strict=True)]
     narrow = _free(spots, [], _NARROW)
     wide = _free(spots, narrow, _WIDE)
@@ -120,12 +124,16 @@ def _signs(names: list[str], classes: list[int], places: npt.NDArray[np.int64], 
     for place, ((name, left, top), label) in enumerate(zip(spots, classes, strict=True)):
         text = escape(name)
         layer = 2 if place in narrow else 1 if place in wide else 0
-        shown = ("", f'<b class="more">{text}</b>', text)[layer]
+        long = len(name) > _SHORT
+        more = ' class="more"' if layer == 1 else ""
+        tag = f'<em{more} style="transform:translateX(-{left / _SIDE:.0%})">{text}</em>'
+        shown = "" if layer == 0 else tag if long else f"<b{more}>{text}</b>"
         colour = colour_of(label, total)
-        attributes = colour if colour.startswith("class") else ""
-        tint = "" if attributes else colour[len('style="') : -1] + ";"
+        bare = "bare" if long or not shown else ""
+        named, tint = (colour[7:-1], "") if colour.startswith("class") else ("", colour[7:-1] + ";")
         where = f"{tint}left:{left / _SIDE:.1%};top:{top / _SIDE:.1%}"
-        layers[layer].append(f'<span {attributes} style="{where}" title="prototype of {text}">{shown}</span>')
+        kind = f'class="{f"{named} {bare}".strip()}"'
+        layers[layer].append(f'<span {kind} style="{where}" title="prototype of {text}">{shown}</span>')
     return "".join(sign for layer in layers for sign in layer)
 
 
@@ -135,7 +143,8 @@ def _free(spots: list[tuple[str, int, int]], first: list[int], width: int) -> li
     free = []
     for place in [*first, *(place for place in range(len(spots)) if place not in first)]:
         name, left, top = spots[place]
-        x, y, half = left * width / _SIDE, top * width / _SIDE, (len(name) * _LETTER + 16) / 2
+        half = (len(name) * _LETTER + 16) / 2
+        x, y = left * width / _SIDE + half * (1 - 2 * left / _SIDE), top * width / _SIDE
         if all(abs(x - other) > half + its or abs(y - line) > _LINE for other, line, its in taken):
             taken.append((x, y, half))
             free.append(place)

@@ -54,7 +54,7 @@ def by_script(example: Path, variant: str, *words: str) -> str:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=4 * PATIENCE,
     )
     logs = [log.read_text() for log in example.glob("*.log")]
     assert told.returncode == 0, "\n".join([told.stdout, told.stderr, *logs])
@@ -156,7 +156,7 @@ def test_each_party_by_a_script_of_its_own(backend: str, tmp_path: Path, mqtt_s3
                     stderr=log,
                     start_new_session=True,
                 )
-        codes = [started[rank].wait(2 * PATIENCE) for rank in range(3)]
+        codes = [started[rank].wait(4 * PATIENCE) for rank in range(3)]
         assert codes == [0, 0, 0], "\n".join(log.read_text() for log in tmp_path.glob("*.log"))
     finally:
         for process in started.values():
