@@ -31,7 +31,7 @@ class Nearness:
 
     Attributes:
         novel: the share of the server's samples that lie farther from all known ones than known ones from each other.
-        usual: the share that is to be expected, 0.05 or what known samples of the same classes have.
+        usual: the share to be expected: 0.05, or more where known samples of the same classes have more.
         chance: by how much the two differ by chance.
         agreeing: the share of the given labels that the nearest known sample bears too; None where that is not known.
         expected: how often it does so among known samples of the same classes.
@@ -100,10 +100,11 @@ def _told(among: Rows, asked: Rows, theirs: Rows, bears_among: Labels, bears_ask
     far = distance > np.quantile(distance, _USUAL)
     distance_of_theirs, place_of_theirs = _nearest(theirs, among)
     novel = distance_of_theirs > np.quantile(distance, _USUAL)
-    usual = _as_frequent(far, bears_asked, got)
+    # Labels that are wrong shall make nothing strange: no fewer than of all classes together.
+    usual = max(1 - _USUAL, _as_frequent(far, bears_asked, got))
     # A sample that stands there twice says nothing new.
     distinct = len(np.unique(theirs, axis=0))
-    spread = max(usual, 1 - _USUAL) * (1 / len(asked) + 1 / distinct)
+    spread = usual * (1 / len(asked) + 1 / distinct)
     return Nearness(
         float(novel.mean()),
         usual,

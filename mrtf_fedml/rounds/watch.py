@@ -38,6 +38,8 @@ _CONFIDENT, _AGREEING = 0.8, 0.5
 #: A plain average of heterogeneous clients is often poor, and the refinery there to mend it; mending two samples of
 #: three is another model.
 _DISAGREEING = 2 / 3
+#: From fewer samples per class no class is learnt, nor can anything here be checked.
+_LEAST_PER_CLASS = 10
 #: The clients find fewer labels right, beyond chance.
 _POOR = 2 / 3
 #: Fewer samples than this share of a class that nobody has taught are single mistakes.
@@ -84,15 +86,11 @@ def signs(evidence: Evidence) -> list[str]:
         failed or poor_fit(*seen) or _poor_estimate(evidence),
         strange or unsupported(evidence.nearness),
         _untaught(evidence),
+        _too_few(evidence),
     ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
         one = _one_class(evidence)
-        told += [
-            one,
-            _unlearnt(evidence),
-            _apart_from_teachers(evidence),
-            _apart_from_average(evidence),
-        ]
+        told += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
         if failed is None and strange is None and one is None:
             # On what they have not learnt models contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
@@ -178,6 +176,16 @@ def _untaught(evidence: Evidence) -> str | None:
         return None
     return (
         f"no client has a sample of {listed(repr(name) for name in absent)}: samples of that class get another's label"
+    )
+
+
+def _too_few(evidence: Evidence) -> str | None:
+    classes = len(evidence.class_names)
+    if evidence.counts is None or evidence.counts.sum() >= _LEAST_PER_CLASS * classes:
+        return None
+    return (
+        f"the clients have {evidence.counts.sum()} labelled samples in all, for {classes} classes: too few to learn "
+        "from, and to check these labels by"
     )
 
 

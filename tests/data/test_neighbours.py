@@ -85,6 +85,15 @@ def test_a_class_that_lies_widely_spread_is_no_news() -> None:
     assert not is_strange(found)
 
 
+def test_wrong_labels_and_constant_samples_make_nothing_strange() -> None:
+    other = drawn([0, 1, 2, 3] * 50)
+    assert not any(is_strange(near(other, torch.full((200,), label))) for label in range(4))
+    same = torch.ones(100, 6)
+    found = near(same, known=same)
+    assert (found.novel, found.usual) == (0, pytest.approx(0.05))
+    assert found.chance > 0
+
+
 def test_labels_that_the_neighbours_bear_and_others() -> None:
     classes = torch.arange(200) % 4
     other = drawn(classes.numpy())

@@ -127,6 +127,11 @@ def test_a_server_that_has_one_class_alone() -> None:
     assert "100% of the samples are labelled 'cat'" in told(**same, nearness=near(0.05, 0.3, expected=0.4))
 
 
+def test_too_few_samples_to_learn_from() -> None:
+    counts = np.array([[2, 2, 2, 2], [2, 2, 2, 2]])
+    assert "the clients have 16 labelled samples in all, for 4 classes" in told(counts=counts, took_part={0, 1})
+
+
 def test_what_the_clients_estimate() -> None:
     assert "the clients find 52% of this model's labels of their own samples right" in told(estimated=(0.52, 0.03))
     assert signs(replace(GOOD, estimated=(0.62, 0.06))) == [], "within chance"
