@@ -75,13 +75,13 @@ def signs(evidence: Evidence) -> list[str]:
     """What looks wrong, a sentence each; empty where nothing does."""
     seen = evidence.losses, len(evidence.class_names), evidence.counts
     failed = sign_of_losses(*seen)
-    told = [
+    sentences = [
         failed or poor_fit(*seen),
         _unlike(evidence),
         _untaught(evidence),
     ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
-        told += [
+        sentences += [
             _one_class(evidence),
             _unlearnt(evidence),
             _apart_from_teachers(evidence),
@@ -90,8 +90,8 @@ def signs(evidence: Evidence) -> list[str]:
         if failed is None:
             # Models that have learnt nothing contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
-            told += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
-    return [sentence for sentence in told if sentence is not None]
+            sentences += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _one_class(evidence: Evidence) -> str | None:
@@ -218,7 +218,7 @@ class Watch(Callback):
             # Who presses Ctrl-C waits for what was finished, and for no more.
             novelty=None if summary.get("interrupted") else self.novelty(),
         )
-        told = signs(evidence)
-        for sentence in told:
+        sentences = signs(evidence)
+        for sentence in sentences:
             _log.warning("%s", sentence)
-        summary["warnings"] = told
+        summary["warnings"] = sentences

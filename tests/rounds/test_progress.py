@@ -1,4 +1,4 @@
-"""What goes by on a terminal: the answer's own accuracy first, in lines that fit, and all that an algorithm measures."""
+"""What goes by on a terminal: the answer's accuracy first, in lines that fit, and all that an algorithm measures."""
 
 from __future__ import annotations
 
