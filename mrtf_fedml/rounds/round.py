@@ -51,6 +51,8 @@ class Handout:
         kept += [*state.weights.values(), *state.answer.values()]
         self._extra_for = lambda client: apart(as_tensors(algorithm.for_client(state, client)), kept)
         self._extra_bytes: dict[int, int] = {}
+        #: Why an update cannot be used by this algorithm; None where it can.
+        self.unusable = lambda update: algorithm.unusable(state, update)
 
     def extra(self, client: int) -> Weights:
         """What goes beside theta_t to this client, made when it is asked for: it may be as large as a model."""
@@ -132,7 +134,7 @@ def sorted_out(state: ServerState, handout: Handout, replies: Sequence[Reply]) -
     left_out = {reply.client: reply.reason for reply in replies if isinstance(reply, NoReply)}
     usable = []
     for update in received:
-        fault = _fault(update)
+        fault = _fault(update) or handout.unusable(update)
         if fault is None:
             usable.append(update)
             continue

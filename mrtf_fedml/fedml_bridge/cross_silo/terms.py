@@ -71,5 +71,6 @@ def _first_difference(names: Any, here: Terms) -> str:
 
 def _privacy(told: Any) -> str:
     if isinstance(told, list) and len(told) == 2:
-        return f"clip {str(told[0])[:20]}, sigma {str(told[1])[:20]}"
+        clip, sigma = (ascii(value)[:20] for value in told)
+        return f"clip {clip}, sigma {sigma}"
     return "none"
