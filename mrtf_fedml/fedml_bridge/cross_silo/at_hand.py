@@ -46,7 +46,7 @@ class RoundAtHand:
         return [client for client in self.clients if client not in self.answers]
 
     def take(self, client: int, message: Message, form: Form) -> None:
-        """The answer that a message carries. One to an earlier round comes too late, and only shows that its silo lives.
+        """Count the answer that a message carries; one to an earlier round shows only that its silo lives.
 
         Raises:
             Malformed: why it cannot be used.
