@@ -76,8 +76,9 @@ def _marked(probabilities: Floats, examiner: Examiner) -> dict[str, Any]:
 def _kept(store: RunStore, summary: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The marks of an earlier report while they are those of this answer, else what the summary tells."""
     told = summary or {}
-    kept = _json(store, MARKS)
-    return kept if kept is not None and kept.get("accuracy") == told.get("accuracy") else told
+    # Broken ones are of no answer at all.
+    kept = store.read_json(MARKS)
+    return kept if kept and kept.get("accuracy") == told.get("accuracy") is not None else told
 
 
 def _examination(marks: Mapping[str, Any]) -> Examination | None:
