@@ -179,11 +179,8 @@ class MrTF(Algorithm):
         if self.refinery.loss_window > 0:
             losses = [*earlier, own_loss][-self.refinery.loss_window :]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
-        predictions = {
-            "aggregated": refined.aggregated_logits,
-            "ensemble": refined.ensemble,
-            "targets": refined.targets,
-        }
+        predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
+        predictions["targets"] = refined.targets
         if verdict.base_answers:
             # The answer is scored anyway; what was refined is worth a curve too.
             predictions["refined"] = bench.logits(refined.weights)
