@@ -21,7 +21,7 @@ _SHOWN = {
     "acc_ensemble": "ensemble",
     "local_loss": "loss",
 }
-#: Shown under another word, or told in files only.
+#: Shown under another word, or beside it.
 _UNSHOWN = ("estimated_accuracy", "estimated_error")
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.
@@ -89,10 +89,15 @@ def shown(line: dict[str, Any]) -> dict[str, str]:
 
     >>> shown({"round": 0, "local_loss": 0.5, "acc_refined": None, "drift": 0.25})
     {'loss': '0.500', 'drift': '0.250'}
+    >>> shown({"round": 0, "estimated_accuracy": 0.781, "estimated_error": 0.0189})
+    {'estimated': '0.78 ± 0.02'}
     """
     own = {key: key.removeprefix("acc_") for key in line if key not in STANDARD and key not in _UNSHOWN}
-    return {
+    words = {
         word: f"{line[key]:.3f}" if isinstance(line[key], float) else str(line[key])
         for key, word in {**_SHOWN, **own}.items()
         if isinstance(line.get(key), int | float)
     }
+    if "estimated" in words:
+        words["estimated"] = f"{line['estimated_accuracy']:.2f} ± {line['estimated_error']:.2f}"
+    return words

@@ -48,6 +48,14 @@ def test_headline_counts_only_samples_with_a_true_label(tmp_path: Path) -> None:
     assert "of the 2 whose true label is known to the examiner, 0.50 are right" in told
 
 
+def test_without_true_labels_the_clients_estimate_is_told(tmp_path: Path) -> None:
+    estimate = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
+    store, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **estimate)
+    told = read_facts(store, None, None)
+    assert "how many are right is not known, 0.78 ± 0.02 of them by the clients' own estimate" in headline(told)
+    assert ("0.78 ± 0.02", "accuracy, as the clients estimate it") in tiles(told)
+
+
 def test_headline_of_one_sample_of_an_interrupted_run(tmp_path: Path) -> None:
     metrics = [line(0, **NOT_SCORED)]
     store, _ = write_run(
