@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_headline_counts_only_samples_with_a_true_label(tmp_path: Path) -> None:
 
 
 def test_without_true_labels_the_clients_estimate_is_told(tmp_path: Path) -> None:
-    estimate = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
     store, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **estimate)
     told = read_facts(store, None, None)
     assert "how many are right is not known, 0.78 ± 0.02 of them by the clients' own estimate" in headline(told)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mrtf_fedml.rounds.ending import ending
 from tests.report.runs import NOT_SCORED, line, write_run
 
 
 def test_without_true_labels_the_clients_estimate_stands_in(tmp_path: Path) -> None:
-    estimate = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
     store, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, base="FedAvg", **estimate)
     told = ending(store)
     assert "MrTF (tuned)" in told
