@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..report.document import card, document, faint, heading, settings, table
+from ..report.document import card, document, faint, heading, settings, table, typed
 from ..settings.sections import Config
 from ..version import __version__
 from .tables import Cells
@@ -22,6 +22,6 @@ def comparison_page(
     ]
     for number, (name, chart) in enumerate(charts.items()):
         sections.append(f"{heading(name, f'chart{number}')}\n{card(chart)}")
-    sections.append(f"{heading('How it was made', 'made')}\n{card(f'<pre>{escape(command)}</pre>')}")
+    sections.append(f"{heading('How it was made', 'made')}\n{card(typed(command))}")
     sections.append(settings("The configuration", dict(config)))
     return document(title, sections)
