@@ -2,8 +2,8 @@
 
 python benchmarks/mpi_scaling.py [--cf FILE.yaml] [--rounds N] [--set KEY=VALUE ...]
 
-Server and trainers work in turn (but for `--set feedback=never`, docs/mpi.md), so a server and one trainer with 2 threads
-each want the same 2 cores as one process with 2 threads, and as a server and two trainers with 1 each.
+Server and trainers work in turn (but for `--set feedback=never`, docs/mpi.md), so a server and one trainer with 2
+threads each want the same 2 cores as one process with 2 threads, and as a server and two trainers with 1 each.
 """
 
 from __future__ import annotations

@@ -22,13 +22,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..randomness import torch_generator
 from ..refinery.clusters import unit_rows
 from ..refinery.teachers import average_logits
 from ..settings import RunSettings
 from ..settings.kinds import VALIDATED, Positive
 from .bench import ServerBench
-from .client_features import features_of_client, refuse_noise, told
+from .client_features import doubles_of, features_of_client, refuse_noise
 from .distilled import Distilled, DistilledSettings
 from .exchange import ClientTask, ClientUpdate, Extra, RoundReport, ServerState, Weights
 from .registry import register_algorithm
@@ -72,10 +73,14 @@ class FedAUX(Distilled):
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         """Local training, and the regression that tells the client's samples from the server's."""
-        known = told(task.extra, (_MEAN, _DEVIATION))
+        known = doubles_of(task.extra, (_MEAN, _DEVIATION))
         if known is None:
             return super().train_client(model, task)
         features, _ = features_of_client(model, task, self.settings.model.feature_layer, self.seed)
+        if any(part.shape != features.shape[1:] for part in known):
+            raise UserError(
+                "the server's features are of another form than this client's; use the same model everywhere"
+            )
         generator = torch_generator(self.seed, "fedaux", task.client, task.round)
         drawn = torch.randn(features.shape, generator=generator, dtype=torch.float64)
         certainty = fitted_certainty(features, known[0] + known[1] * drawn, self.own.fedaux_penalty)
@@ -86,11 +91,19 @@ class FedAUX(Distilled):
             certainty += sigma * torch.randn(certainty.shape, generator=generator, dtype=torch.float64)
         return replace(super().train_client(model, task), extra={_CERTAINTY: certainty.float()})
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Its regression must be on the features that it was told of."""
+        if _CERTAINTY not in update.extra:
+            return None
+        features = state.memory.get(_MEAN)
+        fits = features is not None and update.extra[_CERTAINTY].shape == (len(features) + 1,)
+        return None if fits else "its certainty is not of the form of the server's features"
+
     def targets(
         self, state: ServerState, updates: list[ClientUpdate], logits: Tensor, aggregated: Weights, bench: ServerBench
     ) -> Tensor:
         """softmax(sum_k s_k(x) f_k(x) / sum_k s_k(x))."""
-        certainties = [told(update.extra, (_CERTAINTY,)) for update in updates]
+        certainties = [doubles_of(update.extra, (_CERTAINTY,)) for update in updates]
         scores = torch.full(logits.shape[:2], 0.5, dtype=torch.float64, device=logits.device)
         if any(certainties):
             features = bench.features(state.weights, torch.arange(len(bench.inputs))).double()

@@ -32,6 +32,8 @@ _ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
 _MUCH_BETTER = 0.2
 #: What a client keeps back where it must and nothing else is said.
 _KEPT_BACK = 0.1
+#: Nobody asks a model for more; counts up to here are whole numbers.
+_MOST_ANSWERS = 2.0**53
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
 
@@ -125,25 +127,39 @@ def _named(extra: Weights, prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in extra.items() if name.startswith(prefix)}
 
 
+def unusable_votes(update: ClientUpdate) -> str | None:
+    """Why a client's votes cannot be counted; None where they can, or where there are none.
+
+    >>> unusable_votes(ClientUpdate(0, 9, {}, None, {VOTES: torch.tensor([9.0, 3.0, 2.0])}))
+    'its votes on the models are no hits among samples'
+    """
+    votes = update.extra.get(VOTES)
+    if votes is None:
+        return None
+    told = votes.double().flatten().tolist()
+    counted = len(told) == 3 and 0 <= max(told[:2]) <= told[2] <= _MOST_ANSWERS and min(told) >= 0
+    return None if counted else "its votes on the models are no hits among samples"
+
+
 @torch.inference_mode()
 def votes_on(model: nn.Module, candidates: Sequence[Weights], data: Iterable[Any]) -> Tensor:
     """The hits of each candidate on the samples, and how many answers were asked for, [candidates + 1].
 
     Where the model answers at each of T positions of a sample, every position is an answer.
     """
-    told = torch.zeros(len(candidates) + 1, dtype=torch.float64)
+    hits = torch.zeros(len(candidates) + 1, dtype=torch.float64)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     for place, weights in enumerate(candidates):
         load(model, weights)
-        told[-1] = 0
+        hits[-1] = 0
         for inputs, labels in data:
             given = model(inputs.to(device)).argmax(dim=1).cpu()
-            told[place] += (given == labels.cpu()).sum()
-            told[-1] += labels.numel()
+            hits[place] += (given == labels.cpu()).sum()
+            hits[-1] += labels.numel()
     model.train(was_training)
-    return told
+    return hits
 
 
 @dataclass(frozen=True)
@@ -161,8 +177,8 @@ class Verdict:
     @classmethod
     def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
-        told = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
-        newest = [votes.tolist() for votes in told if len(votes) == 3 and float(votes[2]) > 0]
+        received = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
+        newest = [votes.tolist() for votes in received if float(votes[2]) > 0]
         return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
     @property

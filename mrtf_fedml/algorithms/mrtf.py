@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..randomness import forked, torch_generator
 from ..refinery.distill import rate_of_round
 from ..refinery.propagation import LEAST_PROBABILITY, propagated
-from ..refinery.rectify import relative_loss
+from ..refinery.rectify import loss_before, relative_loss
 from ..refinery.refine import refine
 from ..settings import MrTFSettings, RunSettings
 from .base import Algorithm
@@ -35,6 +35,7 @@ from .judging import (
     sent_candidates,
     settled,
     unless_asked_to_judge,
+    unusable_votes,
     votes_on,
     without_judging,
 )
@@ -120,6 +121,11 @@ class MrTF(Algorithm):
         update = self.base.train_client(model, plain)
         return replace(update, extra={**update.extra, **votes})
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """By the rules of judging, or the base's."""
+        plain = replace(update, extra=without_judging(update.extra))
+        return unusable_votes(update) or self.base.unusable(_of_base(state), plain)
+
     def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The base's."""
         return self.base.local_term(task)
@@ -137,7 +143,8 @@ class MrTF(Algorithm):
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
         own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
-        local_loss = self._judged_loss(own_loss, state.memory.get(_LOSSES, []), bench.classes)
+        earlier = state.memory.get(_LOSSES, [])
+        local_loss = loss_before(earlier, bench.classes) if self.refinery.loss_window > 0 else own_loss
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -170,7 +177,7 @@ class MrTF(Algorithm):
         if refined.shares is not None:
             after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
         if self.refinery.loss_window > 0:
-            losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
+            losses = [*earlier, own_loss][-self.refinery.loss_window :]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
         predictions["targets"] = refined.targets
@@ -179,7 +186,7 @@ class MrTF(Algorithm):
             predictions["refined"] = bench.logits(refined.weights)
         estimate = verdict.estimate() if self.judging else {}
         return after, RoundReport(
-            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.steps_told()},
+            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
@@ -224,12 +231,6 @@ class MrTF(Algorithm):
                 "stand on, such as FedAvg or Scaffold"
             )
         return base(settings)
-
-    def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
-        """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""
-        if self.refinery.loss_window == 0:
-            return own
-        return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

@@ -41,7 +41,11 @@ class Ahead:
         if begun is None:
             return None
         due = Handout(self._run.algorithm, self._run.state, begun.clients)
-        return begun if begun.gives_the_same_as(due) else None
+        if not begun.gives_the_same_as(due):
+            return None
+        # The clients saw as much of the state as was known; what they reply is judged by all of it.
+        begun.unusable = due.unusable
+        return begun
 
     def next_round(self) -> Callable[[ServerState], None] | None:
         """What begins the round after the one at hand; None where it has to wait for its turn.

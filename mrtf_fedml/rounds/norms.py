@@ -36,9 +36,9 @@ def far_off(start: Weights, updates: Sequence[ClientUpdate]) -> dict[int, str]:
 
 def _norm(start: Weights, weights: Weights) -> float:
     # Counters are no weights, and in doubles nothing that is finite overflows.
-    squares = (
-        float((weights[name].detach().cpu().double() - value.detach().cpu().double()).norm()) ** 2
+    norms = (
+        float((weights[name].detach().cpu().double() - value.detach().cpu().double()).norm())
         for name, value in start.items()
         if value.is_floating_point()
     )
-    return math.sqrt(sum(squares))
+    return math.hypot(*norms)

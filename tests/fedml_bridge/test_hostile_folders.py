@@ -67,6 +67,16 @@ def test_reports_of_changed_files(finished: Path, tmp_path: Path, capsys: pytest
             assert said(capsys, "runs", str(run_dir.parent))[0] == 0
 
 
+def test_a_run_goes_on_beside_changed_files(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("examination.json", "summary.json", "split.json", "probabilities.npy", "agreement.npy"):
+        run_dir = changed(finished, tmp_path / "w", name, JUNK["not UTF-8"])
+        assert said(capsys, "run", "--resume", str(run_dir), "--set", "comm_round=3")[0] == 0
+    run_dir = changed(finished, tmp_path / "w", "other", b"")
+    (run_dir / "split.json").unlink()
+    (run_dir / "split.json").mkdir()
+    assert "is not as a run wrote it" in said(capsys, "report", str(run_dir))[1]
+
+
 def test_a_run_goes_on_without_the_lines_that_cannot_be_read(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
