@@ -53,7 +53,7 @@ class RankWatch:
             if seconds > allowed:
                 raise RunStopped(
                     f"rank {rank} gave no answer for client {clients[0]} of round {round_index} within {allowed:g} s "
-                    "(comm_args.rank_timeout: it hangs, or its host cannot be reached; the rounds before are saved: "
+                    "(comm_args.rank_timeout): it hangs, or its host cannot be reached; the rounds before are saved: "
                     f"go on with `mrtf run --resume {self.run_dir}` under mpirun"
                 )
             if seconds > allowed * _WARNING_SHARE and rank not in self._warned:

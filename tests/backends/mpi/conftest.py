@@ -91,9 +91,13 @@ def wait_for(happened: Callable[[], bool], seconds: float = START_SECONDS) -> No
 
 
 def is_gone(process: int) -> bool:
-    """Whether a process has ended; one that its parent has not yet asked for counts as ended."""
+    """Whether a process has ended; one that its parent has not yet asked for counts as ended.
+
+    Not while one of its threads is still on its way out: with the last of them its files are closed, and its locks go.
+    """
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        is_dead = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return is_dead and len(list(Path(f"/proc/{process}/task").iterdir())) == 1
     except OSError:
         return True
 
