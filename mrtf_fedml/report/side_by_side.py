@@ -115,12 +115,12 @@ def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float,
 
 
 def _last(key: str, value: float) -> str:
-    told: dict[str, Callable[[float], str]] = {
+    shown_as: dict[str, Callable[[float], str]] = {
         "acc": lambda share: f"{share:.3f}",
         "seconds": duration,
         "bytes": size,
     }
-    return told.get(key, lambda number: f"{number:.3g}")(value)
+    return shown_as.get(key, lambda number: f"{number:.3g}")(value)
 
 
 def _agreement(runs: Sequence[Run]) -> str:
