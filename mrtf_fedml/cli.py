@@ -54,8 +54,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         code = code_of(interrupt)
         end_without_a_word(code)
-        told = _WHEN_INTERRUPTED.get(options.command, "interrupted")
-        _say(f"mrtf: {interrupt if isinstance(interrupt, RunInterrupted) else told}")
+        sentence = _WHEN_INTERRUPTED.get(options.command, "interrupted")
+        _say(f"mrtf: {interrupt if isinstance(interrupt, RunInterrupted) else sentence}")
         return code
 
 

@@ -82,7 +82,7 @@ def signs(evidence: Evidence) -> list[str]:
     seen = evidence.losses, len(evidence.class_names), evidence.counts
     failed = sign_of_losses(*seen)
     strange = unlike(evidence.nearness)
-    told = [
+    sentences = [
         failed or poor_fit(*seen) or _poor_estimate(evidence),
         strange or unsupported(evidence.nearness),
         _untaught(evidence),
@@ -90,12 +90,12 @@ def signs(evidence: Evidence) -> list[str]:
     ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
         one = _one_class(evidence)
-        told += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
+        sentences += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
         if failed is None and strange is None and one is None:
             # On what they have not learnt models contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
-            told += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
-    return [sentence for sentence in told if sentence is not None]
+            sentences += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _one_class(evidence: Evidence) -> str | None:
@@ -242,7 +242,7 @@ class Watch(Callback):
             nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
             estimated=_estimate(lines),
         )
-        told = signs(evidence)
-        for sentence in told:
+        sentences = signs(evidence)
+        for sentence in sentences:
             _log.warning("%s", sentence)
-        summary["warnings"] = told
+        summary["warnings"] = sentences
