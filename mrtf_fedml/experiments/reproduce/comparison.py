@@ -113,9 +113,10 @@ class Comparison:
         for panel in self.panels:
             dataset = DATASETS[panel.parameters.dataset]
             own = budget.on(panel.parameters)
-            share = 1.0 if panel.parameters.split.method != "user" else budget.share
-            each = dataset.samples / panel.parameters.clients
-            server = max(500, dataset.server_samples * (budget.share if share == 1.0 else share))
+            # Of LEAF's users, a tenth of whom is all, a run takes at least a fiftieth.
+            share = max(0.2, budget.share) if panel.parameters.split.method == "user" else budget.share
+            each = budget.of_client(dataset.samples // panel.parameters.clients)
+            server = max(budget.least("server"), dataset.server_samples * share)
             for algorithm in self.algorithms:
                 refines = algorithm not in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "PA")
                 trained = own.chosen * each * own.epochs + (own.refine_steps * REFINE_BATCH if refines else 0)
