@@ -163,7 +163,7 @@ def test_one_shot_training_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
     rows = {row[0]: float(row[3]) for row in told["numbers"]}  # type: ignore[attr-defined]
     for name in ("MNIST (stand-in), weight divergence, α=0.1", "SVHN (stand-in), gradient variance, C̄=3"):
         assert rows[name] > 0
-    assert len(told["verdicts"]) == 6  # type: ignore[arg-type]
+    assert len(told["verdicts"]) == 8  # type: ignore[arg-type]
 
 
 def test_compared_runs_become_a_figure(tmp_path: Path) -> None:

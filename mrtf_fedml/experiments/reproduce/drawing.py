@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colours, which stay apart for the colour-blind, and in grey by their dashes and marks.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a8a", "#d55e00", "#7a3e9d", "#b59a00", "#000000")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-", "-", "--", "-.")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-", (0, (6, 1, 1.5, 1)), "--", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "*", "X", "<", ">")
 #: What a mark of the paper's own number is called in a legend.
 PAPERS = "the paper's number"

@@ -12,8 +12,8 @@ from .shelf import EMBEDDED, LEAST_OF_EMBEDDED, Data
 #: Below the first of each pair a budget lowers nothing: fewer would be another scene.
 LEAST = {"rounds": (5, 2), "clients": (20, 20), "chosen": (4, 2), "server": (500, 100), "steps": (100, 20)}
 #: A smaller budget asks whether a scene runs at all: then these bounds shrink with it, down to the second of each pair,
-#: and so do the samples of each client, down to so many.
-SMALL, LEAST_OF_CLIENT = 0.05, 40
+#: and so do the samples of each client, down to so many, and so many of each of its classes.
+SMALL, LEAST_OF_CLIENT, OF_EACH_CLASS = 0.05, 40, 4
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class Budget:
             f"(at least {self.least('server')}) and refining steps (at least {self.least('steps')})"
         )
         if self.share < SMALL:
-            told += f", and {self.share / SMALL:.2g} of each client's samples (at least {LEAST_OF_CLIENT})"
+            told += f", and {self.share / SMALL:.2g} of each client's samples (at least {LEAST_OF_CLIENT}, and "
+            told += f"{OF_EACH_CLASS} of each class)"
         return told
 
 
@@ -154,7 +155,9 @@ def configuration(
         shared = samples * fewer.clients // asked.clients
         if budget.share < SMALL:
             shared = budget.of_client(shared // fewer.clients) * fewer.clients
-        data_args["client_samples"] = min(max(shared, 10 * fewer.clients), samples)
+        # A few of each of its classes, or a class has fewer samples than clients that hold it.
+        least = max(10, OF_EACH_CLASS * data_args.get("classes_per_client", 0)) * fewer.clients
+        data_args["client_samples"] = min(max(shared, least), samples)
     if server is not None:
         data_args["server_dataset"] = server.args["dataset"]
         if "data_file" in server.args:

@@ -74,7 +74,7 @@ def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
         assert word in Budget(0.1).told()
     least = Budget(0.001).on(asked)
     assert (least.clients, least.chosen, least.rounds, least.refine_steps) == (20, 2, 2, 20)
-    assert "0.02 of each client's samples (at least 40)" in Budget(0.001).told()
+    assert "0.02 of each client's samples (at least 40, and 4 of each class)" in Budget(0.001).told()
     assert "each client's samples" not in Budget(0.05).told()
 
 
@@ -86,6 +86,11 @@ def test_below_a_twentieth_each_client_keeps_fewer_samples(tmp_path: Path) -> No
         args = configuration(asked, Budget(share), Shelf(tmp_path).data("svhn"))["data_args"]
         assert (args["client_samples"], args["server_samples"]) == (samples, server)
         assert Budget(share).on(asked).clients == clients
+    # Of a hundred classes a client holds thirty: none may have fewer samples than clients that hold it.
+    np.savez(tmp_path / "cifar100.npz", x_train=x, y_train=np.arange(10000) % 100, x_test=x[:500], y_test=y[:500])
+    config = configuration(Parameters("cifar100", Split("label", 30)), Budget(0.001), Shelf(tmp_path).data("cifar100"))
+    assert config["data_args"]["client_samples"] == 20 * 4 * 30
+    assert load(RunSettings.from_config(config)).client_num == 20
 
 
 def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
