@@ -179,7 +179,7 @@ FEDERATED = (
         "compare-other", "Fig. compare-other (Sect. 5.2, Part III)", "LEAF's benchmarks, where a client is a user",
         "MrTF is effective here too, and steadier than Scaffold", _OTHER,
         "10% of the users take part; the paper does not say R, E and T: 10 clients per round, E=3, T=200 are taken",
-        "the drawn users decide how much the server has: --set server_samples=1000 takes fewer",
+        "the drawn users decide how much the server has: --set server_samples=1000 for fewer",
     ),
     _scene(
         "scenes", "Fig. scenes (Sect. 5.2, Part IV)", "FedAvg, FedDF and MrTF by the number of clients and epochs",
