@@ -24,7 +24,7 @@ from ..refinery.teachers import average_probabilities
 from ..settings import RunSettings
 from ..settings.kinds import VALIDATED, NonNegative
 from .bench import ServerBench
-from .client_features import features_of_client, refuse_noise, told
+from .client_features import doubles_of, features_of_client, refuse_noise
 from .distilled import Distilled, DistilledSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 from .registry import register_algorithm
@@ -67,7 +67,7 @@ class UWA(Distilled):
     ) -> Tensor:
         """The weighted mean of the teachers' probabilities."""
         features = bench.features(state.weights, torch.arange(len(bench.inputs))).double()
-        densities = [told(update.extra, _DENSITY) for update in updates]
+        densities = [doubles_of(update.extra, _DENSITY) for update in updates]
         heights = torch.zeros(logits.shape[:2], dtype=torch.float64, device=logits.device)
         known = [k for k, density in enumerate(densities) if density is not None]
         for k, density in enumerate(densities):

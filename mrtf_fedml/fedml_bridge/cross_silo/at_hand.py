@@ -81,10 +81,10 @@ class RoundAtHand:
         """Why the round cannot be finished; None where it can."""
         if self.again or self.usable >= least:
             return None
-        told = [f"silo {reply.client + 1}: {reply.reason}" for reply in replies if isinstance(reply, NoReply)]
+        reasons = [f"silo {reply.client + 1}: {reply.reason}" for reply in replies if isinstance(reply, NoReply)]
         return (
             f"in round {self.index} {self.usable} of {len(replies)} silos gave an answer that can be used, fewer than "
-            f"comm_args.min_silos ({least}) ({'; '.join(told)})"
+            f"comm_args.min_silos ({least}) ({'; '.join(reasons)})"
         )
 
 

@@ -65,9 +65,9 @@ class _Servicer(GRPCCOMMServicer):
         if self.certified:
             names = certified_names(context.auth_context())
             if name_of(caller) not in names:
-                told = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
-                _log.warning("a message was refused: %s", told)
-                context.abort(grpc.StatusCode.PERMISSION_DENIED, told)
+                reason = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
+                _log.warning("a message was refused: %s", reason)
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         if self.message_q.qsize() >= MOST_UNREAD:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait to be read")
         self.message_q.put((caller, request.message))
