@@ -164,6 +164,14 @@ class Algorithm:
         """
         return bench.logits(state.answer)
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Why what a client tells beside its weights cannot be used, so that it is left out; None where it can.
+
+        A silo may send anything under any name: what `finish_round` reads of `extra` is checked here, its form and its
+        range. The weights fit the model, and all numbers are finite.
+        """
+        return None
+
     def skipped_round(self, state: ServerState) -> ServerState:
         """The state after a round in which nobody's update could be used: the old model is kept."""
         return replace(state, round=state.round + 1)

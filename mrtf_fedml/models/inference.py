@@ -11,8 +11,12 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .evaluation import device_of, evaluating
 from .feature_tap import FeatureTap
-from .layout import as_laid_out, layout_of
+from .layout import CHANNELS_LAST, STANDARD, as_laid_out, layout_of
 from .positions import rows_of_logits
+
+#: Samples that are read at once, by layout. Maps of 1024 images fill no cache, and each layer would wait for memory;
+#: products of matrices want many rows. Both were measured: docs/speed.md.
+_BATCH = {CHANNELS_LAST: 64, STANDARD: 1024}
 
 #: Makes room for rows and columns of a dtype on a device: a tensor, or what rows are written into like one.
 Allocate = Callable[[int, int, torch.dtype, torch.device], Any]
@@ -22,7 +26,7 @@ def _on_device(rows: int, columns: int, dtype: torch.dtype, device: torch.device
     return torch.empty(rows, columns, dtype=dtype, device=device)
 
 
-def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
+def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int | None = None) -> Tensor:
     """Logits [M, C] of `inputs` [M, ...], in eval mode and without gradients.
 
     The result lies on the model's device and is a plain tensor: a constant that later autograd may save, as
@@ -37,7 +41,7 @@ def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> 
 
 
 def predict_logits_and_features(
-    model: nn.Module, inputs: Tensor, tap: FeatureTap, batch_size: int = 1024, allocate: Allocate = _on_device
+    model: nn.Module, inputs: Tensor, tap: FeatureTap, batch_size: int | None = None, allocate: Allocate = _on_device
 ) -> tuple[Tensor, Any]:
     """Logits [M, C] and features h(x) [M, D] of `inputs` [M, ...] from the same forwards.
 
@@ -56,15 +60,17 @@ def predict_logits_and_features(
 def _predict(
     model: nn.Module,
     inputs: Tensor,
-    batch_size: int,
+    batch_size: int | None,
     forward: Callable[[Tensor], tuple[Tensor, ...]],
     allocations: tuple[Allocate, ...] = (_on_device,),
 ) -> list[Any]:
     if len(inputs) == 0:
         raise UserError("there are no inputs to predict: the server's set is empty")
+    device, layout = device_of(model), layout_of(model)
+    if batch_size is None:
+        batch_size = _BATCH[layout] if device.type == "cpu" else _BATCH[STANDARD]
     if batch_size < 1:
         raise UserError(f"the batch size of predictions is {batch_size}; it must be at least 1")
-    device, layout = device_of(model), layout_of(model)
     outputs: list[Any] = []
     with evaluating(model):
         for start in range(0, len(inputs), batch_size):
