@@ -12,6 +12,7 @@ from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError
+from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
 from .process.waiting import wait_passively
@@ -24,7 +25,7 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, err
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code.
 
-    0 well, 1 failed, 2 a wrong setting or file, 130 after Ctrl-C, 143 after SIGTERM.
+    0 well, 1 failed, 2 a wrong setting or file, 130 after Ctrl-C, 143 after SIGTERM, 141 when its reader left.
     """
     parser = _parser()
     options = parser.parse_args(words)
@@ -35,7 +36,8 @@ def main(words: Sequence[str] | None = None) -> int:
     _set_up_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
-        return _COMMANDS[options.command](options)
+        code = _COMMANDS[options.command](options)
+        return READER_GONE if reader_is_gone() else code
     except UserError as error:
         _say(f"mrtf: {error}")
         return 2
@@ -43,6 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"mrtf: {error}", file=sys.stderr)
         return 1
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
+            return READER_GONE
         if error.errno not in _DISK:
             raise
         print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)
@@ -50,8 +54,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         code = code_of(interrupt)
         end_without_a_word(code)
-        told = _WHEN_INTERRUPTED.get(options.command, "interrupted")
-        _say(f"mrtf: {interrupt if isinstance(interrupt, RunInterrupted) else told}")
+        sentence = _WHEN_INTERRUPTED.get(options.command, "interrupted")
+        _say(f"mrtf: {interrupt if isinstance(interrupt, RunInterrupted) else sentence}")
         return code
 
 

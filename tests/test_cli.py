@@ -149,3 +149,14 @@ def test_the_installed_command_answers_and_runs_a_users_features(tmp_path: Path)
     again = call("report", str(run_dir))
     assert again.returncode == 0, again.stderr
     assert again.stdout.strip().endswith("report.html")
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    # The pipe's other end is closed before anything is written, as `| head` closes it sooner or later.
+    there, here = os.pipe()
+    os.close(there)
+    try:
+        ended = subprocess.run([sys.executable, "-m", "mrtf_fedml.cli", "example"], stdout=here, stderr=subprocess.PIPE)
+    finally:
+        os.close(here)
+    assert (ended.returncode, ended.stderr) == (141, b"")

@@ -27,16 +27,21 @@ def blocks(page: Path) -> dict[str, str]:
     return dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", page.read_text(), flags=re.DOTALL))
 
 
-@pytest.fixture
-def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of README.md and docs/extending.md; what they register is forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def own_modules(code: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a reader's files where they can be imported; what they register is forgotten afterwards."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     monkeypatch.setattr(sections, "_declared", {name: list(known) for name, known in sections._declared.items()})
-    for name, code in {**blocks(ROOT / "README.md"), **blocks(ROOT / "docs" / "extending.md")}.items():
-        (tmp_path / f"{name}.py").write_text(code)
+    for name, text in code.items():
+        (folder / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of README.md and docs/extending.md."""
+    own_modules({**blocks(ROOT / "README.md"), **blocks(ROOT / "docs" / "extending.md")}, tmp_path, monkeypatch)
     return tmp_path
 
 

@@ -60,6 +60,8 @@ def test_what_stands_in_dot_files_fits_the_project() -> None:
     paper = citation["preferred-citation"]
     assert [author["family-names"] for author in paper["authors"]] == ["Li", "Yang", "Zhan"]
     assert paper["title"] == "MrTF: Model Refinery for Transductive Federated Learning"
+    assert (paper["year"], paper["journal"]) == (2023, "Data Mining and Knowledge Discovery")
+    assert re.fullmatch(r"10\.1007/s10618-\d{3}-\d{5}-\d", paper["doi"])
     script = (ROOT / "launch" / "test.sh").read_text()
     for hook in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]:
         assert f'step "{hook["name"]}" {hook["entry"]}\n' in script, "the hooks are the script's own checks"

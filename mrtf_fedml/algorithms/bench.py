@@ -41,7 +41,7 @@ class ServerBench:
     precision: Precision = field(default_factory=Precision)
     #: The weights that were read last, and their logits; at most one pair.
     _last: list[tuple[Weights, Tensor]] = field(default_factory=list, repr=False, compare=False)
-    #: Of each distillation since `steps_told` was asked.
+    #: Of each distillation since `new_steps` was asked.
     _steps: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def logits(self, weights: Weights) -> Tensor:
@@ -100,11 +100,11 @@ class ServerBench:
             self._steps.append(taught.steps)
         return taught.loss
 
-    def steps_told(self) -> dict[str, float]:
+    def new_steps(self) -> dict[str, float]:
         """`steps_made` since this was last asked, where `refine_patience` could end a distillation early."""
-        told = {"steps_made": float(sum(self._steps))} if self._steps else {}
+        steps = {"steps_made": float(sum(self._steps))} if self._steps else {}
         self._steps.clear()
-        return told
+        return steps
 
 
 def refuse_moves(inputs: Tensor, settings: DistillationSettings) -> None:

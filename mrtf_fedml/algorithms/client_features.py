@@ -50,7 +50,7 @@ def refuse_noise(settings: RunSettings, name: str, what: str) -> None:
         )
 
 
-def told(extra: Mapping[str, Tensor], names: tuple[str, ...]) -> list[Tensor] | None:
+def doubles_of(extra: Mapping[str, Tensor], names: tuple[str, ...]) -> list[Tensor] | None:
     """What a client told under these names, as doubles; None where it told less.
 
     A model that FedML's defences have made of several clients' tells nothing.

@@ -70,7 +70,7 @@ class Distilled(Algorithm):
         with forked(self.seed, "distillation dropout", state.round):
             taught = self.taught(aggregated, targets, state.round, bench)
         report = RoundReport(
-            bench.steps_told(), predictions={"aggregated": before, "ensemble": targets}, votes=votes_of(logits)
+            bench.new_steps(), predictions={"aggregated": before, "ensemble": targets}, votes=votes_of(logits)
         )
         return replace(after, weights=taught, answer=taught), report
 

@@ -29,7 +29,7 @@ from ..refinery.teachers import average_logits
 from ..settings import RunSettings
 from ..settings.kinds import VALIDATED, Positive
 from .bench import ServerBench
-from .client_features import features_of_client, refuse_noise, told
+from .client_features import doubles_of, features_of_client, refuse_noise
 from .distilled import Distilled, DistilledSettings
 from .exchange import ClientTask, ClientUpdate, Extra, RoundReport, ServerState, Weights
 from .registry import register_algorithm
@@ -73,7 +73,7 @@ class FedAUX(Distilled):
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         """Local training, and the regression that tells the client's samples from the server's."""
-        known = told(task.extra, (_MEAN, _DEVIATION))
+        known = doubles_of(task.extra, (_MEAN, _DEVIATION))
         if known is None:
             return super().train_client(model, task)
         features, _ = features_of_client(model, task, self.settings.model.feature_layer, self.seed)
@@ -103,7 +103,7 @@ class FedAUX(Distilled):
         self, state: ServerState, updates: list[ClientUpdate], logits: Tensor, aggregated: Weights, bench: ServerBench
     ) -> Tensor:
         """softmax(sum_k s_k(x) f_k(x) / sum_k s_k(x))."""
-        certainties = [told(update.extra, (_CERTAINTY,)) for update in updates]
+        certainties = [doubles_of(update.extra, (_CERTAINTY,)) for update in updates]
         scores = torch.full(logits.shape[:2], 0.5, dtype=torch.float64, device=logits.device)
         if any(certainties):
             features = bench.features(state.weights, torch.arange(len(bench.inputs))).double()

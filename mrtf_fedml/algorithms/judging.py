@@ -147,19 +147,19 @@ def votes_on(model: nn.Module, candidates: Sequence[Weights], data: Iterable[Any
 
     Where the model answers at each of T positions of a sample, every position is an answer.
     """
-    told = torch.zeros(len(candidates) + 1, dtype=torch.float64)
+    hits = torch.zeros(len(candidates) + 1, dtype=torch.float64)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     for place, weights in enumerate(candidates):
         load(model, weights)
-        told[-1] = 0
+        hits[-1] = 0
         for inputs, labels in data:
             given = model(inputs.to(device)).argmax(dim=1).cpu()
-            told[place] += (given == labels.cpu()).sum()
-            told[-1] += labels.numel()
+            hits[place] += (given == labels.cpu()).sum()
+            hits[-1] += labels.numel()
     model.train(was_training)
-    return told
+    return hits
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class Verdict:
     @classmethod
     def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
-        told = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
-        newest = [votes.tolist() for votes in told if float(votes[2]) > 0]
+        received = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
+        newest = [votes.tolist() for votes in received if float(votes[2]) > 0]
         return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
     @property

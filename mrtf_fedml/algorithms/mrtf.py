@@ -185,7 +185,7 @@ class MrTF(Algorithm):
             predictions["refined"] = bench.logits(refined.weights)
         estimate = verdict.estimate() if self.judging else {}
         return after, RoundReport(
-            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.steps_told()},
+            metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )

@@ -24,7 +24,7 @@ from ..refinery.teachers import average_probabilities
 from ..settings import RunSettings
 from ..settings.kinds import VALIDATED, NonNegative
 from .bench import ServerBench
-from .client_features import features_of_client, refuse_noise, told
+from .client_features import doubles_of, features_of_client, refuse_noise
 from .distilled import Distilled, DistilledSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 from .registry import register_algorithm
@@ -64,7 +64,7 @@ class UWA(Distilled):
 
     def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
         """Shares, means and variance must be a density, on features of one width."""
-        density = told(update.extra, _DENSITY)
+        density = doubles_of(update.extra, _DENSITY)
         if density is None:
             return None
         shares, means, variance = density
@@ -78,7 +78,7 @@ class UWA(Distilled):
     ) -> Tensor:
         """The weighted mean of the teachers' probabilities."""
         features = bench.features(state.weights, torch.arange(len(bench.inputs))).double()
-        densities = [told(update.extra, _DENSITY) for update in updates]
+        densities = [doubles_of(update.extra, _DENSITY) for update in updates]
         # One of another width is of other features.
         densities = [each if each is not None and len(each[2]) == features.shape[1] else None for each in densities]
         heights = torch.zeros(logits.shape[:2], dtype=torch.float64, device=logits.device)

@@ -8,8 +8,8 @@ from typing import Any
 
 def add_compare(commands: Any) -> argparse.ArgumentParser:
     """Give the command line its `compare`; its options come back, for more to be added."""
-    told = "several algorithms on one scene: a table over seeds, and curves"
-    compare: argparse.ArgumentParser = commands.add_parser("compare", help=told)
+    what = "several algorithms on one scene: a table over seeds, and curves"
+    compare: argparse.ArgumentParser = commands.add_parser("compare", help=what)
     compare.add_argument("--cf", metavar="FILE.yaml", required=True, help="the scene, in FedML's format")
     compare.add_argument("--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all)")
     compare.add_argument("--ablation", action="store_true", help="compare MrTF's modules instead, and draw bars")

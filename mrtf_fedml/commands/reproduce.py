@@ -15,7 +15,7 @@ from ..experiments.reproduce.choosing import datasets_named, panels_named
 from ..experiments.reproduce.listing import listed
 from ..experiments.reproduce.page import PAGE, write_page
 from ..experiments.reproduce.parameters import Budget
-from ..experiments.reproduce.results import told, write
+from ..experiments.reproduce.results import outcome_text, write
 from ..experiments.reproduce.scene import Request, Scene
 from ..experiments.reproduce.shelf import Shelf
 from ..process.signals import code_of, end_without_a_word
@@ -101,7 +101,7 @@ def _play(scene: Scene, request: Request) -> int:
         request.progress.close()
         print(f"mrtf: interrupted; what is done is kept in {request.out}; go on with: {command}", file=sys.stderr)
         return code
-    print(told(scene, request, outcome, folder))
+    print(outcome_text(scene, request, outcome, folder))
     print(f"The page of all scenes done so far is {request.out / PAGE}")
     return 0
 

@@ -85,8 +85,8 @@ def _images(source: Source, settings: DataSettings, clients_shape: tuple[int, ..
     folder = folder_of(settings, "server_file")
     # The classes' names are printable by now, and those of folders need not be.
     names = [original(name) for name in source.class_names]
-    form = Format(height, width, channels == 1)
-    pixels, labels, ids = read_server_folder(folder, form, names, memory_of(settings))
+    picture_format = Format(height, width, channels == 1)
+    pixels, labels, ids = read_server_folder(folder, picture_format, names, memory_of(settings))
     return ServerPart(to_tensor(pixels), labels, [printable(name) for name in ids])
 
 

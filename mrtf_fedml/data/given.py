@@ -47,8 +47,8 @@ def server_samples(given: Any, columns: Sequence[str] | None) -> Array:
         try:
             return read_server_set(batches).inputs.numpy()
         except UserError as error:
-            told = str(error).replace("the dataset's test_global", "x_server").replace("test_global", "x_server")
-            raise UserError(told) from error
+            sentence = str(error).replace("the dataset's test_global", "x_server").replace("test_global", "x_server")
+            raise UserError(sentence) from error
     return samples(given, "x_server", columns)
 
 

@@ -84,34 +84,44 @@ def known_counts(dataset: TransductiveDataset, settings: RunSettings) -> npt.NDA
     return statistics_of(dataset).counts
 
 
-def known_samples(dataset: TransductiveDataset, settings: RunSettings) -> torch.Tensor | None:
+def known_samples(
+    dataset: TransductiveDataset, settings: RunSettings
+) -> tuple[torch.Tensor, torch.Tensor | None] | None:
     """Some of the clients' samples [N, ...], evenly from all, where a process plays the clients; else None.
 
-    Of loaders only those are read that can be read again. Where the server's set is of another dataset by the user's
-    own wish, nobody needs to be told that it is of another kind.
+    With their labels [N], where each has one. Of loaders only those are read that can be read again. Where the server's
+    set is of another dataset by the user's own wish, nobody needs to be told that it is of another kind.
     """
     clients = dataset[5]
     if settings.common.training_type != "simulation" or not clients or settings.data.server_dataset is not None:
         return None
     each = max(1, _SOME // len(clients))
     with forked(0, "known samples"):
-        parts = [_some(entry, each) for entry in clients.values() if isinstance(entry, _READABLE)]
-    parts = [part for part in parts if len(part)]
-    return torch.cat(parts) if parts and len({part.shape[1:] for part in parts}) == 1 else None
+        read = [_some(entry, each) for entry in clients.values() if isinstance(entry, _READABLE)]
+    parts = [(inputs, labels) for inputs, labels in read if len(inputs)]
+    if not parts or len({inputs.shape[1:] for inputs, _ in parts}) != 1:
+        return None
+    has_labels = all(labels.shape == (len(inputs),) for inputs, labels in parts)
+    return (
+        torch.cat([inputs for inputs, _ in parts]),
+        torch.cat([labels for _, labels in parts]) if has_labels else None,
+    )
 
 
-def _some(entry: Any, most: int) -> torch.Tensor:
+def _some(entry: Any, most: int) -> tuple[torch.Tensor, torch.Tensor]:
     if isinstance(entry, TensorShard):
         chosen = torch.linspace(0, entry.samples - 1, min(most, entry.samples)).long()
-        return entry.inputs[entry.indices[chosen]]
-    batches, read = [], 0
+        return entry.inputs[entry.indices[chosen]], entry.labels[chosen]
+    batches, labels, read = [], [], 0
     for batch in entry:
-        inputs = torch.as_tensor(batch[0])
-        batches.append(inputs)
-        read += len(inputs)
+        batches.append(torch.as_tensor(batch[0]))
+        labels.append(torch.as_tensor(batch[1]))
+        read += len(batches[-1])
         if read >= most:
             break
-    return torch.cat(batches)[:most] if batches else torch.zeros(0)
+    if not batches:
+        return torch.zeros(0), torch.zeros(0)
+    return torch.cat(batches)[:most], torch.cat(labels)[:most]
 
 
 def _counts(shard: Any, classes: int) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ _SHARE = 0.1
 def rehearsal_notes(runs: Sequence[Mapping[str, Any]], share: float) -> list[str]:
     """Sentences for the page, from the rehearsal.json of the best algorithm's runs, one per seed."""
     first = runs[0]
-    told = [
+    notes = [
         f"Rehearsed: {share:.0%} of each client's labelled samples ({first['held_out']} of "
         f"{first['held_out'] + first['kept']}, of {first['clients']} clients) stood in for the server's "
         f"{first['real']} samples, which have no labels here; the clients trained on the rest. The accuracies are of "
@@ -23,15 +23,15 @@ def rehearsal_notes(runs: Sequence[Mapping[str, Any]], share: float) -> list[str
     ]
     apart = [run["told_apart"] for run in runs if run["told_apart"] is not None]
     if apart:
-        told.append(_likeness(statistics.fmean(apart), first["far_features"]))
+        notes.append(_likeness(statistics.fmean(apart), first["far_features"]))
     shifted = [line for line in shares_table(runs)[1:] if abs(_number(line[1]) - _number(line[2])) >= 100 * _SHARE]
     if shifted:
         named = "; ".join(f"{name!r} {mock} against {real}" for name, mock, real in shifted[:3])
-        told.append(
+        notes.append(
             f"The best algorithm's model gives other shares of classes in the two sets ({named}): its accuracy on the "
             "real one may differ as the classes' do."
         )
-    return told
+    return notes
 
 
 def shares_table(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -140,6 +140,8 @@ class Runner:
             config["device_args"]["threads"] = threads
             file.write_text(yaml.safe_dump(config, sort_keys=False))
             words = ["--cf", str(file)]
+        # What an earlier try said is no reason of this one.
+        self._log(trial).unlink(missing_ok=True)
         return RunProcess(["run", *words], self._log(trial), lock.fileno())
 
     def _can_go_on(self, trial: Trial) -> bool:
@@ -158,9 +160,12 @@ class Runner:
         return self.folder / f"{trial.key}.log"
 
     def _why(self, trial: Trial) -> str:
-        lines = self._log(trial).read_text(errors="replace").split("\n")
+        name, log = self._name(trial), self._log(trial)
+        if not log.exists():
+            return f"the run {name} failed: it ended before it could say why; start the comparison again"
+        lines = log.read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "it said nothing").removeprefix("mrtf: ")
-        return f"the run {self._name(trial)} failed: {last} (all it said is in {self._log(trial)})"
+        return f"the run {name} failed: {last} (all it said is in {log})"
 
     def _name(self, trial: Trial) -> str:
         place = f"{self.places[trial.key]}: " if trial.key in self.places else ""

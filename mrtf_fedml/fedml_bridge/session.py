@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..data import Examiner, TransductiveDataset, from_fedml
-from ..data.likeness import novelty
+from ..data.neighbours import Nearness, nearness
 from ..data.statistics import known_counts, known_samples
 from ..errors import UserError
 from ..models.positions import ids_of_rows
@@ -86,16 +86,16 @@ class Session:
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),
-            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings), self._novelty),
+            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings), self._nearness),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
 
-    def _novelty(self) -> float | None:
+    def _nearness(self, given: torch.Tensor) -> Nearness | None:
         known = known_samples(self.dataset, self.server.settings)
-        return None if known is None else novelty(known, self.dataset.server_inputs)
+        return None if known is None else nearness(*known, self.dataset.server_inputs, given)
 
     def _rehearsal(self) -> list[Callback]:
         real = self.dataset.real_inputs

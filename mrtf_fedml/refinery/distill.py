@@ -84,7 +84,7 @@ class Crew(Protocol):
     def part(self, batch: Tensor) -> Tensor:
         """The indices of the batch that are ours; may be none."""
 
-    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
+    def combine(self, student: nn.Module, beside: Tensor) -> Tensor:
         """Sum the gradients over the crew, in place, and return the sums of what each tells, [numbers]."""
 
 
@@ -94,8 +94,8 @@ class _Alone:
     def part(self, batch: Tensor) -> Tensor:
         return batch
 
-    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
-        return told
+    def combine(self, student: nn.Module, beside: Tensor) -> Tensor:
+        return beside
 
 
 def distillation_loss(student_logits: Tensor, targets: Tensor) -> Tensor:
@@ -182,8 +182,8 @@ def distill(
                     again = distillation_loss(student(moved(inputs[part], moves)).to(targets.dtype), followed)
                     loss = loss + how.consistency * again * (len(part) / len(batch))
                 loss.backward()
-            told = [loss.detach()] if patience is None else [loss.detach(), agreed.to(loss.dtype)]
-            summed = crew.combine(student, torch.stack(told))
+            beside = [loss.detach()] if patience is None else [loss.detach(), agreed.to(loss.dtype)]
+            summed = crew.combine(student, torch.stack(beside))
             if how.refine_clip_norm > 0:
                 nn.utils.clip_grad_norm_(student.parameters(), how.refine_clip_norm)
             optimizer.step()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 #: So many numbers stand under a wide chart; under a narrow one, or beside any, about half as many.
 MOST_WIDE, MOST_NARROW = 10, 5
+#: Values nearer to each other than this share of them differ by rounding.
+_ONE_VALUE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,18 @@ def written(value: float, step: float) -> str:
 def around(values: Iterable[float], label: str = "", least: float | None = None, most: float | None = None) -> Axis:
     """A vertical axis on which all the values can be seen, from one round number to another.
 
-    It begins at 0 where that costs no more than half of its height. `least` and `most` bound it.
+    It begins at 0 where that costs no more than half of its height. `least` and `most` bound it. Values that differ by
+    rounding alone are one value: no step between them could be written.
 
     >>> around([0.31, 0.88]).low, around([0.81, 0.88]).low
     (0.0, 0.8)
+    >>> around([0.014329580348004094, 0.014329580348004096]).low
+    0.0
     """
     given = list(values)
     low, high = min(given), max(given)
+    if high - low <= _ONE_VALUE * max(abs(low), abs(high)):
+        low = high
     if 0 < low <= high / 2 or low == high > 0:
         low = 0.0
     elif low == high:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -33,11 +34,22 @@ def class_bars(title: str, names: Sequence[str], values: Sequence[float], texts:
     return f'{skyline}<details><summary>By name</summary><div class="rows many">{folded}</div></details>'
 
 
-def shortened(name: str, most: int) -> str:
-    """The name on one line of at most `most` characters.
+def shortened(names: Sequence[str], most: int) -> list[str]:
+    """Each name on one line of at most `most` characters; names that begin alike keep their ends too.
 
-    >>> shortened("aquarium fish and others", 12)
-    'aquarium fi…'
+    >>> shortened(["aquarium fish and others", "bear"], 12)
+    ['aquarium fi…', 'bear']
+    >>> shortened(["letter of class 10", "letter of class 11"], 12)
+    ['letter…ss 10', 'letter…ss 11']
     """
-    line = " ".join(name.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    lines = [" ".join(name.split()) for name in names]
+    starts = Counter(line[: most - 1] for line in lines)
+    end = (most - 1) // 2
+    return [
+        line
+        if len(line) <= most
+        else f"{line[: most - 1]}…"
+        if starts[line[: most - 1]] == 1
+        else f"{line[: most - 1 - end]}…{line[-end:]}"
+        for line in lines
+    ]

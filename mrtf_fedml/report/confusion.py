@@ -22,7 +22,7 @@ def confusion_table(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> s
 
 
 def _matrix(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
-    short = [escape(shortened(name, 14)) for name in names]
+    short = [escape(name) for name in shortened(names, 14)]
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     head = "".join(f"<th>{name}</th>" for name in short)
     rows = [
@@ -54,12 +54,12 @@ def _mistakes(names: Sequence[str], confusion: npt.NDArray[np.int64]) -> str:
     rows = "".join(
         f"<tr><td>{escape(names[row])}</td><td>{escape(names[column])}</td>"
         f'<td class="number">{wrong[row, column]}</td>'
-        f'<td class="number">{wrong[row, column] / true[row]:.2f}</td></tr>'
+        f'<td class="number">{wrong[row, column] / true[row]:.3f}</td></tr>'
         for row, column in worst
         if wrong[row, column]
     )
     return "<h3>Most frequent mistakes</h3>" + scrolling(
-        '<table class="columns"><tr><th>true class</th><th>called</th><th class="number">samples</th>'
+        '<table class="columns prose"><tr><th>true class</th><th>called</th><th class="number">samples</th>'
         f'<th class="number">of the class</th></tr>{rows}</table>',
         "Most frequent mistakes",
     )

@@ -71,9 +71,9 @@ def scrolling(table: str, label: str) -> str:
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str], label: str) -> str:
     """A table of text with a head; its first column stays in sight."""
-    lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+    lines = [f"<tr>{''.join(f'<th>{breakable(cell)}</th>' for cell in head)}</tr>"]
     lines += [
-        f"<tr><td>{_breakable(first)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
+        f"<tr><td>{breakable(first)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
         for first, *rest in rows
     ]
     return scrolling(f'<table class="first columns">{"".join(lines)}</table>', label)
@@ -85,12 +85,17 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     return f'<table class="words">{"".join(lines)}</table>'
 
 
+def typed(command: str) -> str:
+    """A command, whose lines end between its words and not within an option."""
+    return f"<pre>{' '.join(f'<b>{escape(word)}</b>' for word in command.split(' '))}</pre>"
+
+
 def settings(title: str, config: Mapping[str, Any]) -> str:
     """A configuration, folded away."""
     text = yaml.safe_dump(without_secrets(config, HIDDEN), sort_keys=False, allow_unicode=True)
     return f"<details><summary>{escape(title)}</summary>\n<pre>{escape(text)}</pre></details>"
 
 
-def _breakable(name: str) -> str:
+def breakable(name: str) -> str:
     """A long name of a setting or a file, which a narrow screen breaks between its words."""
     return re.sub(r"([._/-])", r"\1<wbr>", escape(name))

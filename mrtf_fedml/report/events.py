@@ -15,8 +15,8 @@ _MOST_ROUNDS = 10
 
 def warnings_of(facts: Facts) -> list[str]:
     """What a reader must not overlook: what the run itself warned of, and whom it left out."""
-    told = (facts.summary or {}).get("warnings") or []
-    return [*(str(sentence) for sentence in told), *left_out(facts.metrics), *troubles(facts.metrics)]
+    warnings = (facts.summary or {}).get("warnings") or []
+    return [*(str(sentence) for sentence in warnings), *left_out(facts.metrics), *troubles(facts.metrics)]
 
 
 def left_out(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -34,23 +34,23 @@ def left_out(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def troubles(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
     """Rounds that asked others, rounds that kept the old model, and clients whose updates were used and look wrong."""
-    told = []
+    sentences = []
     retried = [line["round"] + 1 for line in metrics if line.get("retries")]
     if retried:
-        told.append(f"Too few updates could be used, and other clients were asked ({_in_rounds(retried)}).")
+        sentences.append(f"Too few updates could be used, and other clients were asked ({_in_rounds(retried)}).")
     kept = [line["round"] + 1 for line in metrics if line.get("clients") and _all_left_out(line)]
     if kept:
-        told.append(f"No update could be used, and the model stayed as it was ({_in_rounds(kept)}).")
+        sentences.append(f"No update could be used, and the model stayed as it was ({_in_rounds(kept)}).")
     far: dict[str, list[int]] = {}
     for line in metrics:
         for client in line.get("far_off") or {}:
             far.setdefault(str(client), []).append(line["round"] + 1)
-    told += [
+    sentences += [
         f"Client {client} sent updates far larger than the others' ({_in_rounds(rounds)}): it diverges, or means harm; "
         "FedML's defences (docs/registering.md) bound what one client can do."
         for client, rounds in far.items()
     ]
-    return told
+    return sentences
 
 
 def resumed(facts: Facts) -> list[str]:
@@ -81,9 +81,11 @@ def _all_left_out(line: Mapping[str, Any]) -> bool:
     return {str(client) for client in line["clients"]} <= out
 
 
-def _reasons(told: Mapping[str, Any] | Sequence[int]) -> Iterable[str]:
+def _reasons(clients: Mapping[str, Any] | Sequence[int]) -> Iterable[str]:
     """A reason for each client that was left out, from a mapping of clients to reasons or a list of clients."""
-    return (str(reason) for reason in told.values()) if isinstance(told, Mapping) else (_NOT_FINITE for _ in told)
+    return (
+        (str(reason) for reason in clients.values()) if isinstance(clients, Mapping) else (_NOT_FINITE for _ in clients)
+    )
 
 
 def _in_rounds(numbers: Sequence[int]) -> str:
@@ -96,10 +98,10 @@ def _in_rounds(numbers: Sequence[int]) -> str:
 def _resumed(number: int, changes: Mapping[str, Mapping[str, Any]]) -> str:
     if not changes:
         return f"The run was stopped after round {number} and resumed with the same settings."
-    told = [
+    became = [
         f"{key} became {_said(change.get('to'))} (was {_said(change.get('from'))})" for key, change in changes.items()
     ]
-    return f"The run was stopped after round {number} and resumed with other settings: {listed(told)}."
+    return f"The run was stopped after round {number} and resumed with other settings: {listed(became)}."
 
 
 def _said(value: Any) -> str:

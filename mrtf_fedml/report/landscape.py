@@ -22,8 +22,8 @@ COMPONENTS = 50
 
 #: The picture's inner units, and the pixels of its least and usual width, where names must not cover one another.
 _SIDE, _NARROW, _WIDE = 1000, 330, 620
-#: Pixels of a letter and of a line of the names.
-_LETTER, _LINE = 7.5, 22
+#: Pixels of a letter and of a line of the names, and how many letters have room in a sign.
+_LETTER, _LINE, _SHORT = 7.5, 22, 2
 
 
 def landscape(answer: Answer, features: Floats, known: npt.NDArray[np.int64] | None = None) -> str | None:
@@ -51,7 +51,7 @@ def landscape(answer: Answer, features: Floats, known: npt.NDArray[np.int64] | N
     drawn.append(_path(samples[uncertain], 'class="hole"'))
     for label in np.unique(labels[uncertain]).tolist():
         drawn.append(_path(samples[(labels == label) & uncertain], colour_of(label, len(answer.class_names))))
-    names = [shortened(answer.class_names[label], 12) for label in classes]
+    names = shortened([answer.class_names[label] for label in classes], 12)
     return (
         '<figure class="map"><svg role="img" aria-label="Features of the samples in two dimensions" '
         f'viewBox="0 0 {_SIDE} {_SIDE}">{"".join(drawn)}</svg>'
@@ -111,25 +111,41 @@ def _path(places: npt.NDArray[np.int64], attributes: str) -> str:
 
 
 def _signs(names: list[str], classes: list[int], places: npt.NDArray[np.int64], total: int) -> str:
-    """The prototypes: each with its name where no earlier name is in the way, on a narrow screen or on a wide one."""
-    narrow: list[tuple[float, float, float]] = []
-    wide: list[tuple[float, float, float]] = []
-    signs = []
-    for name, label, (left, top) in zip(names, classes, places.tolist(), strict=True):
-        fits = [_fits(name, left, top, taken, width) for taken, width in ((narrow, _NARROW), (wide, _WIDE))]
+    """The prototypes: each with its name where no other is in the way, on a narrow screen or only on a wide one.
+
+    A name of more than a few letters stands above its sign, where it hides less, and within the picture: its own
+    middle lies at the sign in the middle of the picture, its beginning at the left edge, its end at the right one.
+    """
+    spots = [(name, left, top) for name, (left, top) in zip(names, places.tolist(), strict=True)]
+    narrow = _free(spots, [], _NARROW)
+    wide = _free(spots, narrow, _WIDE)
+    # Signs without a name come first: they must not lie over one.
+    layers: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for place, ((name, left, top), label) in enumerate(zip(spots, classes, strict=True)):
         text = escape(name)
-        shown = text if fits[0] else f'<b class="more">{text}</b>' if fits[1] else ""
+        layer = 2 if place in narrow else 1 if place in wide else 0
+        long = len(name) > _SHORT
+        more = ' class="more"' if layer == 1 else ""
+        tag = f'<em{more} style="transform:translateX(-{left / _SIDE:.0%})">{text}</em>'
+        shown = "" if layer == 0 else tag if long else f"<b{more}>{text}</b>"
         colour = colour_of(label, total)
-        attributes = colour if colour.startswith("class") else ""
-        tint = "" if attributes else colour[len('style="') : -1] + ";"
-        place = f"{tint}left:{left / _SIDE:.1%};top:{top / _SIDE:.1%}"
-        signs.append(f'<span {attributes} style="{place}" title="prototype of {text}">{shown}</span>')
-    return "".join(signs)
+        bare = "bare" if long or not shown else ""
+        named, tint = (colour[7:-1], "") if colour.startswith("class") else ("", colour[7:-1] + ";")
+        where = f"{tint}left:{left / _SIDE:.1%};top:{top / _SIDE:.1%}"
+        kind = f'class="{f"{named} {bare}".strip()}"'
+        layers[layer].append(f'<span {kind} style="{where}" title="prototype of {text}">{shown}</span>')
+    return "".join(sign for layer in layers for sign in layer)
 
 
-def _fits(name: str, left: int, top: int, taken: list[tuple[float, float, float]], width: int) -> bool:
-    x, y, half = left * width / _SIDE, top * width / _SIDE, (len(name) * _LETTER + 16) / 2
-    free = all(abs(x - other) > half + its or abs(y - line) > _LINE for other, line, its in taken)
-    if free:
-        taken.append((x, y, half))
+def _free(spots: list[tuple[str, int, int]], first: list[int], width: int) -> list[int]:
+    """Which names have room in a picture of so many pixels: those of `first`, then the others as they come."""
+    taken: list[tuple[float, float, float]] = []
+    free = []
+    for place in [*first, *(place for place in range(len(spots)) if place not in first)]:
+        name, left, top = spots[place]
+        half = (len(name) * _LETTER + 16) / 2
+        x, y = left * width / _SIDE + half * (1 - 2 * left / _SIDE), top * width / _SIDE
+        if all(abs(x - other) > half + its or abs(y - line) > _LINE for other, line, its in taken):
+            taken.append((x, y, half))
+            free.append(place)
     return free

@@ -74,14 +74,8 @@ def curve_chart(
             drawn.append(_path(f"line {curve.colour}{dashed}", _joined(points, x, y)))
         if len(points) <= MOST_DOTS and not curve.dashed:
             drawn.append(_path(f"dots {curve.colour}", dots([_place(point, x, y) for point in points])))
-    notes, taken = "", -1.0
-    for place, name in marks:
-        # On a narrow chart two names would cover one another: the later line goes without.
-        if x.share(place) - taken > NOTE:
-            taken = x.share(place)
-            notes += f'<span class="note" style="left:{taken:.1%}">{escape(name)}</span>'
     legend = [(curve.name, curve.colour, curve.dashed, curve.last) for curve in curves]
-    return framed(title, "".join(drawn), x, y, legend if len(legend) > 1 else [], tall, notes)
+    return framed(title, "".join(drawn), x, y, legend if len(legend) > 1 else [], tall, _notes(marks, x))
 
 
 def column_chart(
@@ -190,6 +184,22 @@ def _column(left: float, right: float, low: float, high: float, x: Axis, y: Axis
 
 def _upright(place: float, x: Axis) -> str:
     return _path("mark", f"M{round(WIDTH * x.share(place))} 0V{HEIGHT}")
+
+
+def _notes(marks: Sequence[tuple[float, str]], x: Axis) -> str:
+    """The names of upright lines: left of the line, or right of it where the frame begins.
+
+    On a narrow chart two names would cover one another: the later line goes without.
+    """
+    notes, taken = [], 0.0
+    for share, name in [(x.share(place), name) for place, name in marks]:
+        if share - NOTE >= taken:
+            notes.append(f'<span class="note" style="left:{share:.1%}">{escape(name)}</span>')
+            taken = share
+        elif taken <= share <= 1 - NOTE:
+            notes.append(f'<span class="note after" style="left:{share:.1%}">{escape(name)}</span>')
+            taken = share + NOTE
+    return "".join(notes)
 
 
 def _place(point: Point, x: Axis, y: Axis) -> tuple[int, int]:

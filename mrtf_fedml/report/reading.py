@@ -75,10 +75,10 @@ def _marked(probabilities: Floats, examiner: Examiner) -> dict[str, Any]:
 
 def _kept(store: RunStore, summary: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The marks of an earlier report while they are those of this answer, else what the summary tells."""
-    told = summary or {}
+    marks = summary or {}
     # Broken ones are of no answer at all.
     kept = store.read_json(MARKS)
-    return kept if kept and kept.get("accuracy") == told.get("accuracy") is not None else told
+    return kept if kept and kept.get("accuracy") == marks.get("accuracy") is not None else marks
 
 
 def _examination(marks: Mapping[str, Any]) -> Examination | None:
@@ -111,17 +111,17 @@ def _answer(store: RunStore, probabilities: Floats, examined: list[str], split: 
         rows = list(csv.DictReader(file))
     known = {int(row["label"]): row["class_name"] for row in rows}
     classes = probabilities.shape[1]
-    told = (names for names in (examined, split.class_names if split else []) if len(names) == classes)
-    names = next(told, None) or [known.get(c, str(c)) for c in range(classes)]
+    fitting = (names for names in (examined, split.class_names if split else []) if len(names) == classes)
+    names = next(fitting, None) or [known.get(c, str(c)) for c in range(classes)]
     return Answer([row["id"] for row in rows], probabilities, names)
 
 
 def _split(store: RunStore) -> Split | None:
-    told = _json(store, "split.json")
-    if told is None:
+    kept = _json(store, "split.json")
+    if kept is None:
         return None
-    counts = np.array(told["counts"], dtype=np.int64)
-    return Split(counts, [str(name) for name in told["class_names"]]) if counts.ndim == 2 and counts.size else None
+    counts = np.array(kept["counts"], dtype=np.int64)
+    return Split(counts, [str(name) for name in kept["class_names"]]) if counts.ndim == 2 and counts.size else None
 
 
 def _array(store: RunStore, name: str, samples: int) -> Floats | None:

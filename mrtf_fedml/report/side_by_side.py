@@ -15,11 +15,11 @@ from ..version import __version__
 from .axes import around
 from .charts import points_of, rounds_axis
 from .classes import shortened
-from .document import card, document, faint, heading, scrolling, settings, table, warned
+from .document import breakable, card, document, faint, heading, scrolling, settings, table, warned
 from .events import listed, warnings_of
 from .facts import Facts
 from .plot import Curve, curve_chart
-from .story import duration, summary_rows
+from .story import duration, size, summary_rows
 
 #: Colours of the style sheet; more runs than these repeat them, dotted.
 COLOURS = 10
@@ -30,7 +30,7 @@ _CURVES = (
     ("acc", "Accuracy", "Share of the server's samples that the model that answers has right."),
     ("local_loss", "Local loss", "Mean loss of the clients' training."),
     ("seconds", "Time", "Seconds of computing up to each round."),
-    ("bytes", "Messages", "Megabytes sent, both ways, up to each round."),
+    ("bytes", "Messages", "Bytes sent, both ways, up to each round."),
 )
 
 
@@ -111,19 +111,16 @@ def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float,
     if parts is None:
         return points_of([dict(line) for line in metrics], key)
     sums = np.cumsum([sum(line.get(part) or 0 for part in parts) for line in metrics])
-    scale = 1e6 if key == "bytes" else 1.0
-    return [
-        (line["round"] + 1, float(total) / scale) for line, total in zip(metrics, sums, strict=True) if sums[-1] > 0
-    ]
+    return [(line["round"] + 1, float(total)) for line, total in zip(metrics, sums, strict=True) if sums[-1] > 0]
 
 
 def _last(key: str, value: float) -> str:
-    told: dict[str, Callable[[float], str]] = {
+    shown_as: dict[str, Callable[[float], str]] = {
         "acc": lambda share: f"{share:.3f}",
         "seconds": duration,
-        "bytes": lambda size: f"{size:,.0f} MB",
+        "bytes": size,
     }
-    return told.get(key, lambda number: f"{number:.3g}")(value)
+    return shown_as.get(key, lambda number: f"{number:.3g}")(value)
 
 
 def _agreement(runs: Sequence[Run]) -> str:
@@ -132,13 +129,14 @@ def _agreement(runs: Sequence[Run]) -> str:
     alike = [(name, answer) for name, answer in answers if answer.ids == answers[0][1].ids]
     if len(alike) < 2:
         return ""
-    lines = ["".join(f"<th>{escape(shortened(name, 24))}</th>" for name, _ in alike)]
-    for name, answer in alike:
+    names = [breakable(name) for name in shortened([name for name, _ in alike], 24)]
+    lines = ["".join(f"<th>{name}</th>" for name in names)]
+    for name, (_, answer) in zip(names, alike, strict=True):
         shares = [float((answer.labels == other.labels).mean()) for _, other in alike]
         cells = "".join(f'<td style="background:rgba(var(--shade),{0.75 * s:.2f})">{s:.3f}</td>' for s in shares)
-        lines.append(f"<th>{escape(shortened(name, 24))}</th>{cells}")
+        lines.append(f"<th>{name}</th>{cells}")
     rows = f"<tr><th></th>{lines[0]}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines[1:])
-    shown = scrolling(f'<table class="confusion first">{rows}</table>', "Shares of samples with the same label")
+    shown = scrolling(f'<table class="confusion runs first">{rows}</table>', "Shares of samples with the same label")
     note = "The share of the samples that two runs give the same label. It needs no true label."
     return f"{heading('Do they agree?', 'agreement')}\n{faint(note)}\n{card(shown)}"
 

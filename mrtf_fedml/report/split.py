@@ -32,12 +32,15 @@ def shown_clients(split: Split) -> list[int]:
 def split_picture(split: Split) -> str:
     """All blocks."""
     clients = shown_clients(split)
-    names = [shortened(name, 9) for name in split.class_names]
+    names = shortened(split.class_names, 9)
     blocks = [_block(split.counts, clients[start : start + BLOCK], names) for start in range(0, len(clients), BLOCK)]
-    return f'<div class="blocks">{"".join(blocks)}</div>'
+    # The page makes its columns as wide as the widest block.
+    widest = max(width for width, _ in blocks)
+    return f'<div class="blocks" style="--block:{widest}px">{"".join(block for _, block in blocks)}</div>'
 
 
-def _block(counts: np.ndarray, clients: list[int], names: list[str]) -> str:
+def _block(counts: np.ndarray, clients: list[int], names: list[str]) -> tuple[int, str]:
+    """The pixels that a block's picture is wide, and the picture."""
     cell = _CELL if len(names) <= _MANY else _SMALL
     every = 1 if len(names) <= _MANY else 5
     written = list(enumerate(names))[::every]
@@ -64,7 +67,7 @@ def _block(counts: np.ndarray, clients: list[int], names: list[str]) -> str:
             bubbles += f'<path d="{dots(places)}" stroke-width="{width:.1f}" opacity="{opacity:.2f}"/>'
     title = f"Samples of clients {clients[0]} to {clients[-1]} by class"
     width, height = right + 8, bottom + _BELOW
-    return (
-        f'<svg role="img" aria-label="{title}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+    return width, (
+        f'<svg role="img" aria-label="{title}" viewBox="0 0 {width} {height}">'
         f'<path class="grid" d="{lines}"/>{bubbles}{"".join(texts)}</svg>'
     )

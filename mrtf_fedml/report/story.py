@@ -110,13 +110,13 @@ def _how_right(facts: Facts, answer: Answer) -> str:
         return f"how many are right is not known, its mean confidence is {mean}"
     share = _two(examined.accuracy)
     if examined.marked is not None and examined.marked < len(answer.ids):
-        told = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
+        sentence = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
     else:
-        told = f"{share} of them right"
+        sentence = f"{share} of them right"
     plain = plain_average(facts)
     if plain is None:
-        return told
-    return f"{told}, where the plain average of the clients' models stood at {_two(plain)}"
+        return sentence
+    return f"{sentence}, where the plain average of the clients' models stood at {_two(plain)}"
 
 
 def _how_it_ended(facts: Facts) -> str:

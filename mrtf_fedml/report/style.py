@@ -34,6 +34,7 @@ h3 { margin: 0 0 .2rem; font-size: .95rem; font-weight: 600; }
 p { margin: 0 0 .9rem; max-width: 46rem; }
 .faint { color: var(--faint); font-size: .92rem; }
 .card > .faint { font-size: .86rem; line-height: 1.45; }
+.card + .faint, nav + .faint { margin-top: .9rem; }
 .notes { margin-top: 1rem; } .notes p { margin-bottom: .35rem; }
 .warnings { margin: 1rem 0; padding: .75rem 1rem; border-left: 4px solid var(--c2); border-radius: 4px;
   background: var(--alarm); }
@@ -54,6 +55,7 @@ nav a:hover { border-color: var(--c0); }
 .pair > .card, .three > .card { margin: 0; }
 details { margin-top: 1rem; }
 summary { cursor: pointer; font-weight: 600; }
+pre b { display: inline-block; max-width: 100%; font-weight: 400; }
 pre { margin: .4rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .84rem; line-height: 1.5; }
 """
 
@@ -93,8 +95,10 @@ STYLE += """
 .area .fill { fill: var(--c); stroke: none; }
 .area .fill.apart { stroke: var(--card); stroke-width: 1.5; }
 .area .mark { stroke: var(--faint); stroke-width: 1; stroke-dasharray: 2 4; }
-.area .note { position: absolute; top: -.15rem; padding: 0 .3rem; transform: translateX(-100%); white-space: nowrap;
-  font-size: .7rem; background: var(--card); color: var(--faint); }
+.chart:has(.note) .frame { margin-top: 1.4rem; }
+.area .note { position: absolute; top: -1.1rem; padding: 0 .15rem; transform: translateX(-100%); white-space: nowrap;
+  font-size: .7rem; color: var(--faint); }
+.area .note.after { transform: none; }
 .more { display: none; }
 @container (min-width: 24rem) { .more { display: inline; } }
 @container (min-width: 34rem) { .chart.tall .frame { --height: 19rem; } }
@@ -122,11 +126,15 @@ STYLE += """
 .map span { position: absolute; transform: translate(-50%, -50%); padding: .05rem .4rem; border-radius: 99px;
   font-size: .74rem; font-weight: 600; line-height: 1.4; white-space: nowrap; color: var(--ink);
   background: var(--card); border: 2px solid var(--c); min-width: .8rem; min-height: .8rem; }
-.map span:empty { padding: 0; border-width: 3px; }
+.map span.bare { padding: 0; border-width: 3px; }
+.map em { position: absolute; left: 50%; bottom: 100%; font-style: normal;
+  text-shadow: 0 0 2px var(--card), 0 0 2px var(--card), 0 0 4px var(--card), 0 0 4px var(--card); }
 
-.blocks { display: flex; flex-wrap: wrap; gap: 1rem 1.2rem; margin-top: .6rem; }
-.blocks svg { display: block; max-width: 100%; height: auto; }
-@media (min-width: 45rem) { .blocks svg:only-child { zoom: 1.5; } }
+.blocks { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--block)), 1fr));
+  gap: 1rem 1.2rem; margin-top: .6rem; }
+.blocks svg { display: block; width: 100%; max-width: calc(1.35 * var(--block)); height: auto; }
+.blocks:has(svg:only-child) { display: block; }
+.blocks svg:only-child { max-width: calc(1.8 * var(--block)); }
 .blocks path { fill: none; stroke: var(--c0); stroke-linecap: round; }
 .blocks .grid { stroke: var(--rule); }
 .blocks text { font: 11px system-ui, sans-serif; fill: var(--faint); }
@@ -141,6 +149,12 @@ STYLE += """
 .scroll::-webkit-scrollbar-thumb { background: var(--plain); border-radius: 9px; }
 @supports not selector(::-webkit-scrollbar) { .scroll { scrollbar-color: var(--plain) var(--rule); } }
 .scroll:focus-visible, a:focus-visible, summary:focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; }
+/* A figure for print, black on white: its paper is the card's, by day and by night, and it scrolls where it would be
+   too small to read. */
+.figure { display: block; width: 100%; min-width: 46rem; height: auto; mix-blend-mode: multiply; }
+@media (prefers-color-scheme: dark) {
+  .figure { filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen; }
+}
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem 1rem .35rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
 tr:last-child > * { border-bottom: 0; }
@@ -149,11 +163,15 @@ td.number, th.number { text-align: right; }
 td { max-width: 26rem; }
 .first th:first-child, .first td:first-child { position: sticky; left: 0; background: var(--card); }
 .columns th, .columns td { white-space: nowrap; }
+.columns th + th { white-space: normal; max-width: 14rem; }
+.columns.prose td { white-space: normal; min-width: 4rem; }
 .words { table-layout: auto; width: 100%; } .words th { width: 34%; } .words td { overflow-wrap: anywhere; }
 .confusion th, .confusion td { border: 0; padding: .28rem .5rem; text-align: right; min-width: 2.3rem; }
 .confusion td { border-radius: 3px; }
 .confusion td.right { outline: 1px solid var(--rule); outline-offset: -1px; }
 .confusion th { white-space: nowrap; }
+.confusion.runs th { white-space: normal; vertical-align: bottom; max-width: 11rem; }
+.confusion.runs th:first-child { min-width: 6rem; vertical-align: middle; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.6rem, 1fr)); gap: .75rem;
   margin-top: .8rem; }
 .sample { margin: 0; padding: .6rem; font-size: .84rem; line-height: 1.4; overflow-wrap: anywhere; }
@@ -167,7 +185,10 @@ td { max-width: 26rem; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .6rem; }
   .tile b { font-size: 1.25rem; } .tile:last-child:nth-child(odd) { grid-column: 1 / -1; }
   .columns.first th:first-child, .columns.first td:first-child { white-space: normal; overflow-wrap: anywhere;
-    min-width: 8rem; max-width: 10rem; }
+    min-width: 6rem; max-width: 10rem; }
+  .confusion th, .confusion td { padding: .28rem .3rem; min-width: 1.75rem; }
+  .confusion.runs th { max-width: 7rem; }
+  .columns th, .columns td { padding-right: .7rem; }
   .samples { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .map path { stroke-width: 4; } .map .ring { stroke-width: 10; } .map .hole { stroke-width: 7; }
 }

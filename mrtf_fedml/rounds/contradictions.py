@@ -59,10 +59,10 @@ def contradictions(
     odd = [
         client for client, share in support.items() if share < _ODD and _middle_of_others(support, client) >= _OTHERS
     ]
-    told = []
+    sentences = []
     if odd:
         worst = min(support[client] for client in odd)
-        told.append(
+        sentences.append(
             f"the model of client {listed(odd)} contradicts the others' on {1 - worst:.0%} of the samples whose class "
             "it knows: its labels may be shifted or wrong; check them, or leave it out"
         )
@@ -70,11 +70,11 @@ def contradictions(
     pairs = _camps(said[heard], given, knows[heard])
     if pairs:
         named = "; ".join(f"{class_names[one]!r} is {class_names[other]!r} to some" for one, other in pairs[:3])
-        told.append(
+        sentences.append(
             f"the clients' models are of two minds ({named}): these classes may be swapped at some clients; do not "
             "trust these labels before that is settled"
         )
-    return told
+    return sentences
 
 
 def _middle_of_others(support: dict[int, float], client: int) -> float:

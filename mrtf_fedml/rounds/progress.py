@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
@@ -31,10 +32,10 @@ _BESIDE = 2
 class Progress(Callback):
     """Shows the rounds as they are done: a line each, and below them a live bar where one is wanted."""
 
-    def __init__(self, bar: bool | None = None) -> None:
+    def __init__(self, wants_bar: bool | None = None) -> None:
         """A bar and lines, or nothing at all; None: lines, with a bar on a terminal."""
-        self.quiet = bar is False
-        self.wants_bar = bar
+        self.quiet = wants_bar is False
+        self.wants_bar = wants_bar
         self._bar: tqdm | None = None
 
     def on_start(self, run: Run) -> None:
@@ -54,14 +55,15 @@ class Progress(Callback):
         """The round's numbers."""
         if self.quiet:
             return
-        words = shown(line)
+        text = round_text(line, run.rounds)
         if self._bar is None:
-            print(told(line["round"], run.rounds, words), file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
             return
         if sys.stderr.isatty():
             # A notebook keeps one bar; a terminal keeps what has gone by.
-            self._bar.write(told(line["round"], run.rounds, words), file=sys.stderr)
-        self._bar.set_postfix(dict(list(words.items())[:_BESIDE]), refresh=False)
+            self._bar.write(text, file=sys.stderr)
+        numbers = {**every_runs_numbers(line), **own_numbers(line)}
+        self._bar.set_postfix(dict(list(numbers.items())[:_BESIDE]), refresh=False)
         self._bar.update()
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
@@ -71,28 +73,47 @@ class Progress(Callback):
             self._bar = None
 
 
-def told(round_index: int, rounds: int, words: dict[str, str]) -> str:
-    """A line of at most 80 columns; the numbers that would pass it are left out.
+def round_text(line: Mapping[str, Any], rounds: int) -> str:
+    """The round in lines of at most 80 columns.
 
-    >>> told(1, 20, {"refined": "0.981", "loss": "0.500"})
-    'round  2/20  refined 0.981  loss 0.500'
+    Of the numbers that every run has, those that would pass the first line are left out. What the algorithm or a
+    callback measures is always shown, on further lines where there is no room.
+
+    >>> print(round_text({"round": 1, "acc_refined": 0.981, "local_loss": 0.5, "drift": 0.25}, 20))
+    round  2/20  refined 0.981  loss 0.500  drift 0.250
     """
-    line = f"round {round_index + 1:>{len(str(rounds))}}/{rounds}"
-    for word, value in words.items():
-        longer = f"{line}  {word} {value}"
-        line = longer if len(longer) <= _COLUMNS else line
-    return line
+    head = f"round {line['round'] + 1:>{len(str(rounds))}}/{rounds}"
+    lines = [head]
+    for word, value in every_runs_numbers(line).items():
+        longer = f"{lines[0]}  {word} {value}"
+        lines[0] = longer if len(longer) <= _COLUMNS else lines[0]
+    for word, value in own_numbers(line).items():
+        longer = f"{lines[-1]}  {word} {value}"
+        if len(longer) <= _COLUMNS:
+            lines[-1] = longer
+        else:
+            lines.append(f"{' ' * len(head)}  {word} {value}")
+    return "\n".join(lines)
 
 
-def shown(line: dict[str, Any]) -> dict[str, str]:
-    """The numbers of a line that a person wants to see go by.
+def every_runs_numbers(line: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers that a person wants to see go by of any run, by the words for them."""
+    return _as_text({word: line.get(key) for key, word in _SHOWN.items()})
 
-    >>> shown({"round": 0, "local_loss": 0.5, "acc_refined": None, "drift": 0.25})
-    {'loss': '0.500', 'drift': '0.250'}
+
+def own_numbers(line: Mapping[str, Any]) -> dict[str, str]:
+    """What the algorithm, or a callback, has measured.
+
+    >>> own_numbers({"round": 0, "local_loss": 0.5, "acc_vote": 0.75, "drift": 0.25, "visits": 3})
+    {'vote': '0.750', 'drift': '0.250', 'visits': '3'}
     """
-    own = {key: key.removeprefix("acc_") for key in line if key not in STANDARD and key not in _UNSHOWN}
+    own = [key for key in line if key not in STANDARD and key not in _UNSHOWN]
+    return _as_text({key.removeprefix("acc_"): line[key] for key in own})
+
+
+def _as_text(numbers: Mapping[str, Any]) -> dict[str, str]:
     return {
-        word: f"{line[key]:.3f}" if isinstance(line[key], float) else str(line[key])
-        for key, word in {**_SHOWN, **own}.items()
-        if isinstance(line.get(key), int | float)
+        word: f"{value:.3f}" if isinstance(value, float) else str(value)
+        for word, value in numbers.items()
+        if isinstance(value, int | float)
     }

@@ -73,10 +73,10 @@ class StateFiles:
                 )
             return state
         if faults:
-            told = "; ".join(f"{path.name}: {fault}" for path, fault in faults)
+            reasons = "; ".join(f"{path.name}: {fault}" for path, fault in faults)
             raise UserError(
-                f"no state in {str(self.folder)!r} can be used ({told}); restore the folder from a copy, or start the "
-                "run anew in another"
+                f"no state in {str(self.folder)!r} can be used ({reasons}); restore the folder from a copy, or start "
+                "the run anew in another"
             )
         return None
 
@@ -104,10 +104,10 @@ def encoded(state: ServerState) -> bytes:
 
 def _decoded(path: Path) -> ServerState:
     with safe_open(path, framework="pt") as opened:
-        told = (opened.metadata() or {}).get(_FACTS)
-    if told is None:
+        text = (opened.metadata() or {}).get(_FACTS)
+    if text is None:
         raise ValueError("it is no state of ours")
-    facts = json.loads(told)
+    facts = json.loads(text)
     checksum, tensors = facts.pop(_CHECKSUM, None), load_file(path)
     if checksum is None:
         raise ValueError("it has no checksum, as those of earlier versions")

@@ -153,11 +153,11 @@ class RunStore:
             if not line.endswith(b"\n"):
                 continue
             try:
-                told = json.loads(line)
+                parsed = json.loads(line)
             except (ValueError, RecursionError):
-                told = None
-            if is_line(told):
-                read.append(told)
+                parsed = None
+            if is_line(parsed):
+                read.append(parsed)
             else:
                 _log.warning("line %d of %s cannot be read and is left out", number, file)
         return read

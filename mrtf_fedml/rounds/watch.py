@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from ..data.listing import listed
+from ..data.neighbours import Nearness
 from .callbacks import Callback
 from .contradictions import contradictions
 from .loss_signs import poor_fit, sign_of_losses
+from .nearness_signs import supported, unlike, unsupported
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -36,8 +38,10 @@ _CONFIDENT, _AGREEING = 0.8, 0.5
 #: A plain average of heterogeneous clients is often poor, and the refinery there to mend it; mending two samples of
 #: three is another model.
 _DISAGREEING = 2 / 3
-#: Of sets of one kind 0.02 to 0.09 was seen, whichever classes the server has more of; of others 0.48 to 1.
-_NOVEL = 0.3
+#: From fewer samples per class no class is learnt, nor can anything here be checked.
+_LEAST_PER_CLASS = 10
+#: The clients find fewer labels right, beyond chance.
+_POOR = 2 / 3
 #: Fewer samples than this share of a class that nobody has taught are single mistakes.
 _FEW = 0.02
 
@@ -56,7 +60,8 @@ class Evidence:
         took_part: the clients that were heard.
         votes: what each model of the last round named, [T, M]; None where nobody asked them.
         voters: whose models these are.
-        novelty: the share of the server's samples that are like none of the clients'; None where it is not known.
+        nearness: the server's samples beside the clients' nearest; None where these are not known.
+        estimated: the accuracy that the clients estimate, and the standard error of it; None where nobody judges.
     """
 
     logits: Tensor
@@ -68,30 +73,29 @@ class Evidence:
     took_part: frozenset[int] = frozenset()
     votes: Tensor | None = None
     voters: Sequence[int] = ()
-    novelty: float | None = None
+    nearness: Nearness | None = None
+    estimated: tuple[float, float] | None = None
 
 
 def signs(evidence: Evidence) -> list[str]:
     """What looks wrong, a sentence each; empty where nothing does."""
     seen = evidence.losses, len(evidence.class_names), evidence.counts
     failed = sign_of_losses(*seen)
-    told = [
-        failed or poor_fit(*seen),
-        _unlike(evidence),
+    strange = unlike(evidence.nearness)
+    sentences = [
+        failed or poor_fit(*seen) or _poor_estimate(evidence),
+        strange or unsupported(evidence.nearness),
         _untaught(evidence),
+        _too_few(evidence),
     ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
-        told += [
-            _one_class(evidence),
-            _unlearnt(evidence),
-            _apart_from_teachers(evidence),
-            _apart_from_average(evidence),
-        ]
-        if failed is None:
-            # Models that have learnt nothing contradict each other by chance, and no client is to blame.
+        one = _one_class(evidence)
+        sentences += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
+        if failed is None and strange is None and one is None:
+            # On what they have not learnt models contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
-            told += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
-    return [sentence for sentence in told if sentence is not None]
+            sentences += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _one_class(evidence: Evidence) -> str | None:
@@ -103,6 +107,9 @@ def _one_class(evidence: Evidence) -> str | None:
         of_clients = evidence.counts.sum(axis=0)
         if share < of_clients[place] / of_clients.sum() + _MARGIN:
             return None
+    if supported(evidence.nearness):
+        # A server may have one class alone; then the clients' nearest samples are of it too.
+        return None
     return (
         f"{share:.0%} of the samples are labelled {evidence.class_names[place]!r}: the model may tell nothing apart; "
         "unless you expect that, do not use these labels, and check the features' scale and learning_rate"
@@ -151,13 +158,12 @@ def _apart_from_average(evidence: Evidence) -> str | None:
     )
 
 
-def _unlike(evidence: Evidence) -> str | None:
-    if evidence.novelty is None or evidence.novelty < _NOVEL:
+def _poor_estimate(evidence: Evidence) -> str | None:
+    if evidence.estimated is None or sum(evidence.estimated) >= _POOR:
         return None
     return (
-        f"{evidence.novelty:.0%} of the server's samples are unlike any of the clients' (5% is usual): they are of "
-        "another kind or of classes that no client knows; check scale, units and the order of columns, and do not use "
-        "these labels unchecked"
+        f"the clients find {evidence.estimated[0]:.0%} of this model's labels of their own samples right, and of these "
+        "it may be no more; train for more rounds, or try another learning_rate or model"
     )
 
 
@@ -173,6 +179,16 @@ def _untaught(evidence: Evidence) -> str | None:
     )
 
 
+def _too_few(evidence: Evidence) -> str | None:
+    classes = len(evidence.class_names)
+    if evidence.counts is None or evidence.counts.sum() >= _LEAST_PER_CLASS * classes:
+        return None
+    return (
+        f"the clients have {evidence.counts.sum()} labelled samples in all, for {classes} classes: too few to learn "
+        "from, and to check these labels by"
+    )
+
+
 def _shares(evidence: Evidence) -> Tensor:
     labels = evidence.logits.argmax(dim=1).cpu()
     return torch.bincount(labels, minlength=len(evidence.class_names)).double() / len(labels)
@@ -182,6 +198,12 @@ def _agreement(one: Tensor, other: Tensor) -> float:
     return float((one.argmax(dim=1).cpu() == other.argmax(dim=1).cpu()).double().mean())
 
 
+def _estimate(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    last = lines[-1] if lines else {}
+    accuracy, error = last.get("estimated_accuracy"), last.get("estimated_error")
+    return None if accuracy is None or error is None else (accuracy, error)
+
+
 class Watch(Callback):
     """Says what looks wrong when a run ends: in the log, and in summary.json, from where the report has it."""
 
@@ -189,12 +211,12 @@ class Watch(Callback):
         self,
         class_names: Sequence[str],
         counts: npt.NDArray[np.int64] | None = None,
-        novelty: Callable[[], float | None] = lambda: None,
+        nearness: Callable[[Tensor], Nearness | None] = lambda given: None,
     ) -> None:
-        """`novelty` is asked once, at the end: it takes a moment."""
+        """`nearness` of the labels that were given is asked once, at the end: it takes a moment."""
         self.class_names = class_names
         self.counts = counts
-        self.novelty = novelty
+        self.nearness = nearness
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """The whole run, those rounds before a resume among it."""
@@ -205,8 +227,9 @@ class Watch(Callback):
         # Of fewer clients, where a resume has made them fewer, those who are gone hold nothing.
         known = range(len(self.counts)) if self.counts is not None else range(run.settings.train.client_num_in_total)
         heard = {client for client, left_out in asked if str(client) not in left_out and client in known}
+        logits = run.answer_logits()
         evidence = Evidence(
-            logits=run.answer_logits(),
+            logits=logits,
             class_names=self.class_names,
             losses=losses,
             aggregated=spoken.get("aggregated"),
@@ -216,9 +239,10 @@ class Watch(Callback):
             votes=run.votes,
             voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
             # Who presses Ctrl-C waits for what was finished, and for no more.
-            novelty=None if summary.get("interrupted") else self.novelty(),
+            nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
+            estimated=_estimate(lines),
         )
-        told = signs(evidence)
-        for sentence in told:
+        sentences = signs(evidence)
+        for sentence in sentences:
             _log.warning("%s", sentence)
-        summary["warnings"] = told
+        summary["warnings"] = sentences

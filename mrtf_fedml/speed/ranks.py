@@ -52,9 +52,9 @@ def _rounds(mpirun: str, number: int, refine_on: str, quick: bool) -> list[tuple
         if number > 1:
             command = [mpirun, "--allow-run-as-root", "--oversubscribe", "-n", str(number), *command]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        told = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
-        if told.returncode != 0:
-            raise RuntimeError(f"{number} ranks, refine_on {refine_on}, failed: {told.stderr[-2000:]}")
+        ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+        if ended.returncode != 0:
+            raise RuntimeError(f"{number} ranks, refine_on {refine_on}, failed: {ended.stderr[-2000:]}")
         lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     return [(line["seconds_local"], line["seconds_refine"]) for line in lines[1:]]
 

@@ -98,13 +98,13 @@ def peer_rounds(
         config["train_args"] |= train
         config["common_args"]["callbacks"] = []
         config["validation_args"] = {"frequency_of_the_test": test_every}
-        told = {}
+        measured = {}
         for name, run in (("FedML", fedml_rounds), ("ours", our_rounds)):
             model = make()
             seconds = sum(run(config, dataset, model))
             right = predict_logits(model, dataset.server_inputs).argmax(dim=1) == labels
-            told[name] = {"seconds": seconds, "accuracy": float(right.float().mean())}
-    return told
+            measured[name] = {"seconds": seconds, "accuracy": float(right.float().mean())}
+    return measured
 
 
 def _model() -> Any:

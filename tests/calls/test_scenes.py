@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
 import mrtf_fedml
 
@@ -21,8 +21,8 @@ def clients(labels: Any = Y) -> list[tuple[Any, Any]]:
     return [(X[:1200][place::6], labels[:1200][place::6]) for place in range(6)]
 
 
-def warnings_of(x_server: Any, own: list[tuple[Any, Any]]) -> str:
-    return " ".join(mrtf_fedml.label(x_server, own, progress=False, **QUICK).warnings)
+def warnings_of(x_server: Any, own: list[tuple[Any, Any]], **changes: Any) -> str:
+    return " ".join(mrtf_fedml.label(x_server, own, progress=False, **QUICK | changes).warnings)
 
 
 def test_a_good_scene_is_quiet() -> None:
@@ -51,3 +51,28 @@ def test_two_classes_swapped_at_half_of_the_clients_are_named() -> None:
 def test_labels_that_mean_nothing_are_told() -> None:
     told = warnings_of(X[SERVER], clients(np.random.default_rng(1).permutation(Y)))
     assert "learnt nearly nothing" in told or "contradict each other" in told
+
+
+def test_a_class_that_no_client_knows_is_told() -> None:
+    few = [(x[y < 7], y[y < 7]) for x, y in clients()]
+    assert "are unlike any of the clients'" in warnings_of(X[SERVER], few)
+
+
+def test_columns_in_another_order_are_told_though_each_has_the_same_spread() -> None:
+    table = load_breast_cancer()
+    rows = np.random.default_rng(0).permutation(len(table.target))
+    x, y = ((table.data - table.data.mean(axis=0)) / table.data.std(axis=0))[rows], table.target[rows]
+    own = [(x[150:][place::5], y[150:][place::5]) for place in range(5)]
+    assert warnings_of(x[:150], own) == ""
+    assert "the order of columns" in warnings_of(x[:150, np.random.default_rng(0).permutation(30)], own)
+
+
+def test_a_server_of_one_class_is_quiet_and_a_model_that_knows_one_class_is_told() -> None:
+    threes = X[Y == 3][:60]
+    assert warnings_of(threes, clients()) == ""
+    assert "100% of the samples are labelled" in warnings_of(X[SERVER], clients(), learning_rate=5.0)
+
+
+def test_too_few_rounds_are_told_by_the_nearest_samples() -> None:
+    told = warnings_of(X[SERVER], clients(), rounds=1, learning_rate=0.002)
+    assert "are likely to be wrong; train for more rounds" in told

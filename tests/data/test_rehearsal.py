@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mrtf_fedml.data import Examiner, TensorShard, TransductiveDataset, from_fedml, load, load_for
-from mrtf_fedml.data.likeness import far_features, novelty, told_apart
+from mrtf_fedml.data.likeness import far_features, told_apart
 from mrtf_fedml.data.rehearsal import rehearsed
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
@@ -75,21 +75,3 @@ def test_two_sets_are_told_apart_where_they_differ_and_not_where_they_do_not() -
     assert told_apart(one[:10], same) is None, "too few to tell"
     assert [name for name, _ in far_features(one, moved, list("abcde"))] == ["b"]
     assert far_features(one, same, None) == []
-
-
-def test_what_is_new_is_told_from_what_is_only_more_frequent() -> None:
-    draw = np.random.default_rng(0)
-    centres = draw.normal(size=(4, 6)) * 5
-    known = torch.from_numpy(centres[draw.integers(4, size=400)] + draw.normal(size=(400, 6))).float()
-    alike = torch.from_numpy(centres[0] + draw.normal(size=(200, 6))).float()
-    assert novelty(known, alike) < 0.15, "one class alone is of the same kind"
-    assert novelty(known, -known) > 0.9
-    assert novelty(known, known * 100) > 0.9
-    unknown = torch.cat([alike, torch.from_numpy(centres[1] + 20 + draw.normal(size=(200, 6))).float()])
-    assert 0.4 < novelty(known, unknown) < 0.65, "half of them are of a class that nobody knows"
-    constant = known.clone()
-    constant[:, 0] = 3.0
-    assert novelty(constant, known) > 0.9
-    assert novelty(known[:30], alike) is None
-    wide = torch.from_numpy(draw.normal(size=(100, 3, 20, 20))).float()
-    assert novelty(wide, wide + 5) > 0.9

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,20 +37,24 @@ def copied(backend: str, folder: Path, **comm_args: Any) -> Path:
     return example
 
 
-def by_script(example: Path, variant: str, *words: str) -> str:
-    """The answer of the script, as a user calls it."""
-    variables = os.environ | {
+def environment() -> dict[str, str]:
+    """A user's, who has installed the project."""
+    return os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def by_script(example: Path, variant: str, *words: str) -> str:
+    """The answer of the script, as a user calls it."""
     before = set(example.glob("runs/*"))
     told = subprocess.run(
         ["sh", str(example / f"run_{variant}_example.sh"), *words],
-        env=variables,
+        env=environment(),
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=4 * PATIENCE,
     )
     logs = [log.read_text() for log in example.glob("*.log")]
     assert told.returncode == 0, "\n".join([told.stdout, told.stderr, *logs])
@@ -115,6 +121,50 @@ def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(
     tmp_path: Path, mqtt_s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_forks(copied("mqtt_s3", tmp_path, **mqtt_s3), "custom_data_and_model", monkeypatch, parties=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_script_of_every_folder(backend: str, variant: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+    example = copied(backend, tmp_path, **(mqtt_s3 if backend == "mqtt_s3" else {}))
+    if backend == "grpc":
+        grpc_table(example / "config" / "grpc_ipconfig.csv", free_ports(3))
+    by_script(example, variant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["grpc", "mqtt_s3"])
+def test_each_party_by_a_script_of_its_own(backend: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+    """A folder for each party, as on machines of their own; a silo comes before the server."""
+    comm_args = mqtt_s3 if backend == "mqtt_s3" else {}
+    folders = [copied(backend, tmp_path / str(rank), **comm_args) for rank in range(3)]
+    ports = free_ports(3)
+    for folder in folders if backend == "grpc" else []:
+        grpc_table(folder / "config" / "grpc_ipconfig.csv", ports)
+    calls = [["run_server.sh", "step_by_step"], *(["run_client.sh", str(rank), "step_by_step"] for rank in (1, 2))]
+    started: dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for rank in (1, 0, 2):
+            with (tmp_path / f"{rank}.log").open("wb") as log:
+                # A group of its own: whatever the script has started ends with it.
+                started[rank] = subprocess.Popen(
+                    ["sh", *calls[rank]],
+                    cwd=folders[rank],
+                    env=environment(),
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        codes = [started[rank].wait(4 * PATIENCE) for rank in range(3)]
+        assert codes == [0, 0, 0], "\n".join(log.read_text() for log in tmp_path.glob("*.log"))
+    finally:
+        for process in started.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    answer_of(folders[0], set())
+    assert not any((folder / "runs").exists() for folder in folders[1:]), "the answer is the server's alone"
 
 
 def test_programs_that_are_not_run_here_are_those_that_are() -> None:

@@ -1,4 +1,4 @@
-"""Runs that another process is at work on."""
+"""Runs that another process is at work on, and runs that end before they can say why."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def test_a_run_of_another_process_is_waited_for_and_told_once(
     assert todo == [trial], "it is still to be done"
     told = capsys.readouterr().err.splitlines()
     assert told == ["MNIST, C̄=3: FedAvg, seed 0: another process is at work on it, and is waited for"]
+
+
+def test_a_run_that_was_killed_before_it_had_a_log_is_told_too(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 1, ComparisonProgress())
+    reason = runner._why(Trial("FedAvg", 0, "", {}, "key"))
+    assert reason == "the run FedAvg, seed 0 failed: it ended before it could say why; start the comparison again"

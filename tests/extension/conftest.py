@@ -44,9 +44,11 @@ def ran(folder: Path, config: dict[str, Any], name: str = "run") -> Path:
     return folder / name
 
 
-def answer(run_dir: Path) -> tuple[bytes, bytes]:
-    """Predictions and model."""
-    return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
+def answer(run_dir: Path) -> tuple[bytes, ...]:
+    """Predictions, model and probabilities."""
+    return tuple(
+        (run_dir / name).read_bytes() for name in ("predictions.csv", "model.safetensors", "probabilities.npy")
+    )
 
 
 def everything(run_dir: Path) -> tuple[Any, ...]:

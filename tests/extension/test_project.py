@@ -46,10 +46,13 @@ def project(folder: Path, config: dict[str, Any], **changed: Any) -> tuple[Any, 
     return args, device_of_run(args), dataset, model
 
 
-def test_by_the_word_it_is_the_run_of_the_command_line(tmp_path: Path) -> None:
-    algorithm_named(STRANGER)
-    FedMLRunner(*project(tmp_path, scene("Stranger", OWN))).run()
-    assert everything(tmp_path / "project") == everything(ran(tmp_path, scene(sections=OWN)))
+def test_by_its_path_and_by_its_name_it_is_the_run_of_the_command_line(tmp_path: Path) -> None:
+    of_command_line = everything(ran(tmp_path, scene(sections=OWN)))
+    for number, word in enumerate((STRANGER, "Stranger")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        FedMLRunner(*project(folder, scene(word, OWN))).run()
+        assert everything(folder / "project") == of_command_line, word
 
 
 def test_by_a_pair_and_a_program_that_sets_its_keys(tmp_path: Path) -> None:

@@ -49,6 +49,24 @@ def test_it_runs_by_its_path_and_by_its_name_with_what_is_its_own(tmp_path: Path
     assert everything(ran(tmp_path, scene(), "defaults")) != everything(by_path), "its keys have an effect"
 
 
+def test_what_a_resume_changes_is_written_down_with_its_round(tmp_path: Path) -> None:
+    run_dir = ran(tmp_path, scene(comm_round=1, learning_rate=0.05))
+    changes = ("comm_round=2", "pull=0.9", "learning_rate=0.2")
+    assert main(["run", "--resume", str(run_dir), *(word for change in changes for word in ("--set", change))]) == 0
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    assert (config["stranger_args"]["pull"], config["train_args"]["learning_rate"]) == (0.9, 0.2), "what holds now"
+    assert config["resumes"] == {
+        "1": {
+            "train_args.comm_round": {"from": 1, "to": 2},
+            "train_args.learning_rate": {"from": 0.05, "to": 0.2},
+            "stranger_args.pull": {"from": 0.05, "to": 0.9},
+        }
+    }
+    page = (run_dir / "report.html").read_text()
+    assert "The run was stopped after round 1 and resumed with other settings" in page
+    assert "stranger_args.pull became 0.9 (was 0.05)" in page
+
+
 def test_it_is_named_in_the_report(tmp_path: Path) -> None:
     page = (ran(tmp_path, scene(comm_round=2)) / "report.html").read_text()
     assert "Stranger labelled 599 samples" in page

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mrtf_fedml.privacy import budget as module
 from mrtf_fedml.privacy.budget import Charge, PrivacyBudget
 from tests.conftest import small_settings
 
@@ -48,6 +49,19 @@ def test_each_charge_is_composed_with_its_own_noise() -> None:
     release = spent.spent()["epsilon_release"]
     assert isinstance(release, float)
     assert release > budget([[0]] * 5, clip=0.5, sigma=4.0).spent()["epsilon_release"], "the noise of then, not of now"
+
+
+def test_a_round_costs_the_account_the_same_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent, asked = budget([[0, 1]] * 400, clip=0.5, sigma=4.0), []
+    accountant = module._accountant
+
+    def counted() -> Any:
+        asked.append(accountant())
+        return asked[-1]
+
+    monkeypatch.setattr(module, "_accountant", counted)
+    assert spent.spent()["epsilon_server"] == pytest.approx(gaussian_epsilon(8.0, 400, 1e-5), rel=1e-6)
+    assert [len(one.history) for one in asked] == [1, 1], "400 equal steps are one entry"
 
 
 def test_one_charge_without_a_bound_leaves_nothing_to_claim() -> None:

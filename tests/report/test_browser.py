@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image, ImageStat
 
 from mrtf_fedml.experiments import charts, tables
 from mrtf_fedml.experiments.page import comparison_page
 from mrtf_fedml.experiments.plan import Trial
+from mrtf_fedml.experiments.reproduce.catalogue import SCENES
+from mrtf_fedml.experiments.reproduce.drawing import new_figure
+from mrtf_fedml.experiments.reproduce.page import write_page
+from mrtf_fedml.experiments.reproduce.results import write
+from mrtf_fedml.experiments.reproduce.scene import Number, Outcome, Request, Verdict
+from mrtf_fedml.experiments.reproduce.shelf import Shelf
 from mrtf_fedml.experiments.scores import rows_of
 from mrtf_fedml.report import write_report, write_side_by_side
 
@@ -23,17 +30,40 @@ pytestmark = pytest.mark.browser
 HIDDEN = """
 [...document.querySelectorAll('svg, img')].filter(one => {
   const box = one.getBoundingClientRect();
-  return !one.closest('details') && (box.width < 100 && one.tagName === 'svg' || box.height < 20 || box.left < 0 ||
-    box.right > innerWidth);
+  return !one.closest('details, .scroll') && (box.width < 100 && one.tagName === 'svg' || box.height < 20 ||
+    box.left < 0 || box.right > innerWidth);
 }).length
 """
 #: The least size of the letters on and around the charts, in pixels of the screen.
 LETTERS = """
-Math.min(...[...document.querySelectorAll('.chart span, .chart figcaption, .blocks text')].map(one => {
+Math.min(99, ...[...document.querySelectorAll('.chart span, .chart figcaption, .blocks text')].map(one => {
   const drawn = one.closest('svg');
   const scale = drawn ? drawn.getBoundingClientRect().width / drawn.viewBox.baseVal.width : 1;
   return scale * parseFloat(getComputedStyle(one).fontSize);
 }))
+"""
+#: Words on and around the charts that lie over one another, or stand out of their box.
+COVERED = """
+[...document.querySelectorAll('.chart, .map')].flatMap(chart => {
+  const box = chart.closest('.card').getBoundingClientRect();
+  const names = '.legend > span, .ys span, .xs span, .note, .map > span:not(:has(em)), .map em';
+  const words = [...chart.querySelectorAll(names)]
+    .map(one => [one.innerText.trim(), one.getBoundingClientRect()]).filter(([text, place]) => text && place.width);
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return [
+    ...words.filter(([, place]) => place.left < box.left || place.right > box.right).map(([text]) => text + ' is out'),
+    ...words.flatMap(([text, place], at) => words.slice(at + 1).filter(([, other]) => meet(place, other))
+      .map(([over]) => text + ' and ' + over)),
+  ];
+})
+"""
+#: Tables of which not even the first two columns are in sight.
+UNREAD = """
+[...document.querySelectorAll('.scroll:has(table)')].filter(box => {
+  const cell = box.querySelector('tr:nth-child(2) > :nth-child(2)').getBoundingClientRect();
+  return cell.right > box.getBoundingClientRect().right;
+}).map(box => box.getAttribute('aria-label'))
 """
 #: How light the page and its cards are, 0 to 255.
 GROUNDS = """
@@ -56,9 +86,11 @@ def looked_at(tab: Tab, file: Path) -> None:
             seen = f"{width} pixels, {'dark' if dark else 'light'}"
             assert tab.value("document.scrollingElement.scrollWidth <= innerWidth"), f"wider than the screen: {seen}"
             assert tab.value("innerWidth") == width
-            assert tab.value("document.querySelectorAll('svg').length") > 0
+            assert tab.value("document.querySelectorAll('svg, img').length") > 0
             assert tab.value(HIDDEN) == 0, seen
             assert tab.value(LETTERS) >= 10, seen
+            assert tab.value(COVERED) == [], seen
+            assert tab.value(UNREAD) == [], seen
             grounds = tab.value(GROUNDS)
             assert max(grounds) < 60 if dark else min(grounds) > 200, seen
             assert tab.messages == [], seen
@@ -99,6 +131,31 @@ def test_a_comparison(tab: Tab, tmp_path: Path) -> None:
     page = comparison_page("A", tables.cells(rows, 0.5), notes, drawn, "mrtf compare " + "x" * 300, {"a": {"b": 1}})
     (tmp_path / "comparison.html").write_text(page)
     looked_at(tab, tmp_path / "comparison.html")
+
+
+def test_the_reproduction(tab: Tab, tmp_path: Path) -> None:
+    figure, ((panel,),) = new_figure(1, 1)
+    panel.plot([0, 1], [0, 1])
+    outcome = Outcome(
+        figure, [Number("AvgProb, uniform", 44.3), Number("AvgLogi", 3.0)], [Verdict("A", True, "B")], 9.0
+    )
+    write(SCENES["logi"], Request(Shelf(tmp_path, [""]), tmp_path), outcome, "mrtf reproduce logi")
+    page = write_page(tmp_path)
+    assert page is not None
+    looked_at(tab, page)
+    for width in (390, 1280):
+        for dark in (False, True):
+            tab.open(page, width, dark)
+            # The letters of 7 points in a figure of 7.2 inches are then 10 pixels high.
+            assert tab.value("document.querySelector('.figure').getBoundingClientRect().width") >= 736
+            box = tab.value(
+                "(box => [box.left, box.top, box.right, box.bottom])"
+                "(document.querySelector('.scroll:has(.figure)').getBoundingClientRect())"
+            )
+            tab.picture(tmp_path / "page.png")
+            with Image.open(tmp_path / "page.png") as picture:
+                lightness = ImageStat.Stat(picture.convert("L").crop(tuple(map(int, box)))).median[0]
+            assert lightness < 60 if dark else lightness > 200, f"{width} pixels, {'dark' if dark else 'light'}"
 
 
 def test_a_fault_would_be_seen(tab: Tab, tmp_path: Path) -> None:

@@ -95,3 +95,12 @@ def test_calibration_by_hand() -> None:
     chart = charts.calibration_chart(calibration)
     (columns,) = re.findall(r'class="fill[^"]*" d="([^"]*)"', chart)
     assert columns == "M0 1000V0H667V1000zM1333 1000V500H2000V1000z"
+
+
+def test_the_name_of_an_upright_line_stays_in_the_frame_and_off_its_neighbours() -> None:
+    metrics = [line(number) for number in range(100)]
+    chart = charts.accuracy_chart(metrics, None, resumed=[2, 10, 60, 80])
+    assert chart is not None
+    notes = re.findall(r'<span class="note( after)?" style="left:([\d.]+)%">resumed</span>', chart)
+    assert notes == [(" after", "2.0"), ("", "60.0")]
+    assert chart.count('class="mark"') == 4

@@ -1,14 +1,24 @@
-"""What goes by on a terminal: the answer's own accuracy first, and never more than a line holds."""
+"""What goes by on a terminal: the answer's accuracy first, in lines that fit, and all that an algorithm measures."""
 
 from __future__ import annotations
 
-from mrtf_fedml.rounds.progress import shown, told
+from mrtf_fedml.rounds.progress import every_runs_numbers, round_text
+
+EVERY_RUNS = {f"acc_{name}": 0.5 for name in ("aggregated", "ensemble", "targets", "refined")}
+OWN = {f"a_long_measure_{number}": 1.0 for number in range(9)}
 
 
-def test_a_line_fits_and_begins_with_what_matters() -> None:
-    line = {f"acc_{name}": 0.5 for name in ("aggregated", "ensemble", "targets", "refined")}
-    words = shown({**line, "local_loss": 12.5, **{f"a_long_measure_{n}": 1.0 for n in range(9)}})
-    assert list(words)[:4] == ["refined", "aggregated", "ensemble", "loss"]
-    text = told(4, 1500, words)
-    assert text.startswith("round    5/1500  refined 0.500  aggregated 0.500")
-    assert len(text) <= 80
+def test_lines_fit_and_begin_with_what_matters() -> None:
+    line = {"round": 4, **EVERY_RUNS, "local_loss": 12.5, **OWN}
+    assert list(every_runs_numbers(line)) == ["refined", "aggregated", "ensemble", "loss"]
+    lines = round_text(line, 1500).splitlines()
+    assert lines[0].startswith("round    5/1500  refined 0.500  aggregated 0.500")
+    assert max(len(text) for text in lines) <= 80
+    assert all(text.startswith(" " * len("round    5/1500  ")) for text in lines[1:])
+
+
+def test_what_an_algorithm_measures_is_never_left_out() -> None:
+    line = {"round": 0, **EVERY_RUNS, "estimated_accuracy": 0.4, "local_loss": 1.0, "acc_votes": 0.25, **OWN}
+    shown = round_text({**line, "w" * 90: 2}, 10)
+    for word in ("votes 0.250", *(f"{name} 1.000" for name in OWN), "w" * 90 + " 2"):
+        assert word in shown

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mrtf_fedml.data.neighbours import Nearness
 from mrtf_fedml.rounds.watch import Evidence, signs
 
 CLASSES = ["cat", "dog", "owl", "fox"]
@@ -101,8 +102,40 @@ def test_clients_that_learn_nothing() -> None:
 
 
 def test_a_servers_set_that_is_unlike_the_clients() -> None:
-    assert "48% of the server's samples are unlike any of the clients'" in told(novelty=0.48)
-    assert signs(replace(GOOD, novelty=0.09)) == []
+    assert "48% of the server's samples are unlike any of the clients' (5% is usual)" in told(nearness=near(0.48))
+    assert "some may be of a kind or a class that no client knows" in told(nearness=near(0.15))
+    assert signs(replace(GOOD, nearness=near(0.09))) == []
+    shifted = torch.stack([(LABELS + 1) % 4, *[LABELS] * 5])
+    blamed = replace(GOOD, votes=shifted, voters=range(6), counts=SIX, nearness=near(0.48))
+    assert ["unlike" in sentence for sentence in signs(blamed)] == [True], "no client is to blame for that"
+
+
+def near(novel: float, agreeing: float | None = None, expected: float = 0.95) -> Nearness:
+    return Nearness(novel, 0.05, 0.06, agreeing, None if agreeing is None else expected)
+
+
+def test_labels_that_the_clients_nearest_samples_do_not_bear() -> None:
+    assert "38% of these labels or more are likely to be wrong" in told(nearness=near(0.05, 0.57))
+    assert signs(replace(GOOD, nearness=near(0.05, 0.8))) == []
+    assert signs(replace(GOOD, nearness=near(0.05, 0.3, expected=0.4))) == [], "neighbours that know little themselves"
+
+
+def test_a_server_that_has_one_class_alone() -> None:
+    one = sure_of(torch.zeros(40, dtype=torch.int64))
+    same = {"logits": one, "aggregated": one, "ensemble": one}
+    assert signs(replace(GOOD, **same, nearness=near(0.05, 0.9))) == []
+    assert "100% of the samples are labelled 'cat'" in told(**same, nearness=near(0.05, 0.3, expected=0.4))
+
+
+def test_too_few_samples_to_learn_from() -> None:
+    counts = np.array([[2, 2, 2, 2], [2, 2, 2, 2]])
+    assert "the clients have 16 labelled samples in all, for 4 classes" in told(counts=counts, took_part={0, 1})
+
+
+def test_what_the_clients_estimate() -> None:
+    assert "the clients find 52% of this model's labels of their own samples right" in told(estimated=(0.52, 0.03))
+    assert signs(replace(GOOD, estimated=(0.62, 0.06))) == [], "within chance"
+    assert signs(replace(GOOD, estimated=(0.9, 0.02))) == []
 
 
 def test_a_class_that_nobody_teaches() -> None:

@@ -182,7 +182,7 @@ class Encoder:
             encoded += hot
         return encoded
 
-    def told(self) -> str | None:
+    def unknown_categories(self) -> str | None:
         """What to say of categories that no client has; None where there are none."""
         if not self.unknown:
             return None

@@ -66,9 +66,9 @@ def read_table(
         with _rows(path, settings) as (header, rows, comma):
             encoder = Encoder(origin, columns, comma)
             table = _table(path, header, rows, apart - set(settings.ignore_columns), encoder, memory_of(settings))
-            told = encoder.told()
-            if told is not None:
-                _log.warning("%s", told)
+            warning = encoder.unknown_categories()
+            if warning is not None:
+                _log.warning("%s", warning)
             return table
     except OSError as error:
         raise UserError(

@@ -70,14 +70,11 @@ def _warn(clients: Table, settings: DataSettings) -> None:
             str(clients.path),
             LARGE,
         )
-    counted = np.arange(len(clients.features), dtype=np.float32)
     for position, name in enumerate(clients.columns.features):
-        values = clients.features[:, position]
-        if (
-            _IDS.fullmatch(name)
-            and len(set(values.tolist())) == len(values) >= _ENOUGH
-            and all(value.is_integer() for value in values.tolist())
-        ):
+        values = clients.features[:, position].tolist()
+        # Of rows that were shuffled or chosen, pandas writes the numbers that they had before.
+        is_index = len(set(values)) == len(values) and all(value.is_integer() for value in values)
+        if is_index and _IDS.fullmatch(name) and len(values) >= _ENOUGH:
             logger.warning(
                 "%r: the column %r looks like ids and is taken as a feature; make it the ids with data_args.id_column: "
                 "%r, or leave it out with data_args.ignore_columns: [%s]",
@@ -86,9 +83,9 @@ def _warn(clients: Table, settings: DataSettings) -> None:
                 name,
                 name,
             )
-        if _ROW_NUMBERS.fullmatch(name) and (clients.features[:, position] == counted).all():
+        if is_index and _ROW_NUMBERS.fullmatch(name):
             logger.warning(
-                "%r: the column %r counts the rows and is taken as a feature; leave it out of both files (pandas: "
+                "%r: the column %r numbers the rows and is taken as a feature; leave it out of both files (pandas: "
                 "to_csv(..., index=False)), or make it the ids with data_args.id_column: %r",
                 str(clients.path),
                 name,

@@ -43,12 +43,12 @@ def load_images(settings: DataSettings) -> Source:
     if not files:
         raise UserError(f"folder {str(clients)!r} has no image in its subfolders ({listed(SUFFIXES)} are known)")
     memory = memory_of(settings)
-    form = common_format(files, settings.image_size, memory)
-    x_test, y_test, ids = read_server_folder(server, form, class_names, memory)
+    picture_format = common_format(files, settings.image_size, memory)
+    x_test, y_test, ids = read_server_folder(server, picture_format, class_names, memory)
     return checked_source(
         clients.name,
         f"folder {str(clients)!r}",
-        x_train=read_images(files, form, memory),
+        x_train=read_images(files, picture_format, memory),
         y_train=np.repeat(np.arange(len(class_names)), [len(paths) for paths in by_class]),
         x_test=x_test,
         y_test=y_test,
@@ -58,7 +58,7 @@ def load_images(settings: DataSettings) -> Source:
 
 
 def read_server_folder(
-    folder: Path, form: Format, class_names: list[str], memory: Memory
+    folder: Path, picture_format: Format, class_names: list[str], memory: Memory
 ) -> tuple[Pixels, Labels | None, list[str]]:
     """The server's images [M, ...], their classes where subfolders of the classes' names give them, and their ids.
 
@@ -76,7 +76,7 @@ def read_server_folder(
         number = {name: position for position, name in enumerate(class_names)}
         labels = np.array([number[name] for name in parents], dtype=np.int64)
         logger.info("%r: its subfolders are the classes, which mark the answer and do no more", str(folder))
-    return read_images(files, form, memory), labels, [path.relative_to(folder).as_posix() for path in files]
+    return read_images(files, picture_format, memory), labels, [path.relative_to(folder).as_posix() for path in files]
 
 
 def folder_of(settings: DataSettings, key: str) -> Path:

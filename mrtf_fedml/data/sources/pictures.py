@@ -85,18 +85,18 @@ def _height_and_width(image: Image.Image) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
-def read_images(files: Sequence[Path], form: Format, memory: Memory) -> Pixels:
+def read_images(files: Sequence[Path], picture_format: Format, memory: Memory) -> Pixels:
     """The images [N, H, W], or [N, H, W, 3] for colour, as bytes."""
-    shape = (len(files), form.height, form.width, *(() if form.grey else (3,)))
+    shape = (len(files), picture_format.height, picture_format.width, *(() if picture_format.grey else (3,)))
     memory.check_array(shape, 1, f"the {len(files)} images in {str(files[0].parent)!r} and beside it")
     images = np.empty(shape, dtype=np.uint8)
     for position, path in enumerate(files):
         with _opened(path, memory) as image:
-            images[position] = _pixels(image, form)
+            images[position] = _pixels(image, picture_format)
     return images
 
 
-def _pixels(opened: Image.Image, form: Format) -> Pixels:
+def _pixels(opened: Image.Image, picture_format: Format) -> Pixels:
     image = ImageOps.exif_transpose(opened)
     if image.mode.startswith("I;16") or (image.mode == "I" and opened.format in _SIXTEEN_BITS):
         # Pillow would cut off at 255 what has 65535 steps.
@@ -105,9 +105,9 @@ def _pixels(opened: Image.Image, form: Format) -> Pixels:
         # Nothing in the file says which number is white, and Pillow would cut off at 255.
         kind = "fractions" if image.mode == "F" else "whole numbers of 32 bits"
         raise ValueError(f"its pixels are {kind} without a scale; save it with 8 or 16 bits a pixel")
-    image = image.convert("L" if form.grey else "RGB")
-    if image.size != (form.width, form.height):
-        image = image.resize((form.width, form.height), Image.Resampling.BILINEAR)
+    image = image.convert("L" if picture_format.grey else "RGB")
+    if image.size != (picture_format.width, picture_format.height):
+        image = image.resize((picture_format.width, picture_format.height), Image.Resampling.BILINEAR)
     return np.asarray(image, dtype=np.uint8)
 
 

@@ -109,8 +109,8 @@ def _judged(
 ) -> list[Verdict]:
     def compared(claim: str, higher: tuple[str, str], lower: tuple[str, str], variant: str = "") -> Verdict:
         seeds = sum(one[higher] > one[lower] for one in by_seed)
-        told = f"{accuracies[higher]:.1f} against {accuracies[lower]:.1f}; in {seeds} of {len(by_seed)} seeds"
-        return Verdict(claim, accuracies[higher] > accuracies[lower], told, variant)
+        evidence = f"{accuracies[higher]:.1f} against {accuracies[lower]:.1f}; in {seeds} of {len(by_seed)} seeds"
+        return Verdict(claim, accuracies[higher] > accuracies[lower], evidence, variant)
 
     logi, prob = ("AvgLogi, uniform", ""), ("AvgProb, uniform", "")
     logi_more = ("AvgLogi, with the aggregated models", "")
@@ -120,8 +120,8 @@ def _judged(
     ]
     uneven = [("AvgLogi, weights 0.6/0.3/0.1", ""), ("AvgProb, weights 0.6/0.3/0.1", "")]
     lost = [accuracies[even] - accuracies[other] for even, other in zip((logi, prob), uneven, strict=True)]
-    told = f"AvgLogi loses {lost[0]:.1f} points, AvgProb {lost[1]:.1f}"
-    verdicts.append(Verdict("uneven weights cost AvgLogi more than AvgProb", lost[0] > lost[1], told))
+    evidence = f"AvgLogi loses {lost[0]:.1f} points, AvgProb {lost[1]:.1f}"
+    verdicts.append(Verdict("uneven weights cost AvgLogi more than AvgProb", lost[0] > lost[1], evidence))
     for variant in ("Eq. 4", *presets):
         more = ("AvgProb, with the aggregated models", variant)
         verdicts.append(compared("AvgProb rises with the aggregated models", more, prob, variant))

@@ -24,7 +24,7 @@ def mrtf_is_best(done: Sequence[Done], presets: Sequence[str], most: bool = Fals
         label = f"{MRTF}:{preset}"
         faster = sum(best_of(one, label, _others(one), _MEAN) for one in learnt)
         better = sum(best_of(one, label, _others(one), _END) for one in learnt)
-        told = (
+        evidence = (
             f"best mean over rounds in {faster} of {len(learnt)} panels, best in the last ten rounds in {better}"
             f"{_silent(done)}"
         )
@@ -32,7 +32,7 @@ def mrtf_is_best(done: Sequence[Done], presets: Sequence[str], most: bool = Fals
         held = faster == better == len(learnt)
         if most:
             claim, held = "MrTF ends higher than all others in most panels", 2 * better > len(learnt)
-        verdicts.append(Verdict(claim, _known(done, held), told, preset))
+        verdicts.append(Verdict(claim, _known(done, held), evidence, preset))
     return verdicts
 
 
@@ -45,12 +45,12 @@ def mrtf_is_steadier(done: Sequence[Done], presets: Sequence[str]) -> list[Verdi
         reached = sum(one.rows[label].best.mean >= one.rows["Scaffold"].best.mean for one in learnt)
         steady = sum(_fall(one.rows[label]) <= _fall(one.rows["Scaffold"]) for one in learnt)
         better = sum(best_of(one, label, _others(one), _END) for one in learnt)
-        told = (
+        evidence = (
             f"its best is not below Scaffold's in {reached} of {len(learnt)} panels, its fall from the best round to "
             f"the last ten is not larger in {steady}, it is best in the last ten rounds in {better}{_silent(done)}"
         )
         held = _known(done, reached == steady == len(learnt))
-        verdicts.append(Verdict("MrTF achieves Scaffold's best and is more stable", held, told, preset))
+        verdicts.append(Verdict("MrTF achieves Scaffold's best and is more stable", held, evidence, preset))
     return verdicts
 
 
@@ -61,9 +61,11 @@ def mrtf_ends_highest(done: Sequence[Done], presets: Sequence[str]) -> list[Verd
     for preset in presets:
         label, others = f"{MRTF}:{preset}", _others(done[0])
         highest = [one.panel.column for one in learnt if best_of(one, label, others, _FINAL)]
-        told = f"highest in {len(highest)} of {len(learnt)} columns" + (f" ({'; '.join(highest)})" if highest else "")
+        evidence = f"highest in {len(highest)} of {len(learnt)} columns" + (
+            f" ({'; '.join(highest)})" if highest else ""
+        )
         held = _known(done, len(highest) == len(learnt))
-        verdicts.append(Verdict(f"MrTF ends above {' and '.join(others)}", held, told + _silent(done), preset))
+        verdicts.append(Verdict(f"MrTF ends above {' and '.join(others)}", held, evidence + _silent(done), preset))
     return verdicts
 
 
@@ -78,8 +80,8 @@ def noise_costs_mrtf_less(done: Sequence[Done], presets: Sequence[str]) -> list[
             for label in ("FedAvg", f"{MRTF}:{preset}")
         }
         ours, theirs = lost[f"{MRTF}:{preset}"], lost["FedAvg"]
-        told = f"FedAvg loses {100 * theirs:.1f} points from the least noise to the most, MrTF {100 * ours:.1f}"
-        verdicts.append(Verdict("MrTF loses less by noise than FedAvg", _known(done, ours <= theirs), told, preset))
+        evidence = f"FedAvg loses {100 * theirs:.1f} points from the least noise to the most, MrTF {100 * ours:.1f}"
+        verdicts.append(Verdict("MrTF loses less by noise than FedAvg", _known(done, ours <= theirs), evidence, preset))
     return verdicts
 
 
@@ -97,8 +99,8 @@ def modules_add_up(done: Sequence[Done], presets: Sequence[str]) -> list[Verdict
     learnt = _learnt(done)
     for label, rivals, claim, preset in asked:
         above = sum(best_of(one, label, rivals, _FINAL) for one in learnt)
-        told = f"in {above} of {len(learnt)} panels{_silent(done)}"
-        verdicts.append(Verdict(claim, _known(done, above == len(learnt)), told, preset))
+        evidence = f"in {above} of {len(learnt)} panels{_silent(done)}"
+        verdicts.append(Verdict(claim, _known(done, above == len(learnt)), evidence, preset))
     return verdicts
 
 
@@ -113,11 +115,11 @@ def distilling_does_not_help(done: Sequence[Done], presets: Sequence[str]) -> li
         worse += statistics.fmean(distilled) <= statistics.fmean(aggregated)
         drops = [before - after for before, after in itertools.pairwise(distilled)]
         swings.append(100 * max(drops, default=0.0))
-    told = (
+    evidence = (
         f"the distilled model's mean over rounds is not above the aggregated model's in {worse} of {len(swings)} "
         f"panels; its largest fall from one round to the next is {max(swings):.1f} points{_silent(done)}"
     )
-    return [Verdict("distilling does not improve the aggregated model", _known(done, worse == len(learnt)), told)]
+    return [Verdict("distilling does not improve the aggregated model", _known(done, worse == len(learnt)), evidence)]
 
 
 def _others(one: Done) -> list[str]:

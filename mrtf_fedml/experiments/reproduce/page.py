@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ...report.document import card, contents, document, faint, heading, table, warned
+from ...report.document import card, contents, document, faint, heading, scrolling, table, warned
 from ...rounds.whole_file import replace_file
 from ...version import __version__
 from .catalogue import SCENES
@@ -51,8 +51,8 @@ def _section(folder: Path, result: dict[str, Any]) -> str:
     if picture.is_file():
         content = base64.b64encode(picture.read_bytes()).decode()
         alt = escape(f"{result['place']}: {result['shows']}", quote=True)
-        style = "width:100%;height:auto;background:white"
-        image = f'<img alt="{alt}" style="{style}" src="data:image/png;base64,{content}">'
+        drawn = f'<img class="figure" alt="{alt}" src="data:image/png;base64,{content}">'
+        image = scrolling(drawn, f"Figure of {result['place']}")
     changes = f"Not the paper's, by --set: {', '.join(result['changes'])}" if result.get("changes") else ""
     notes = [result["budget_told"], changes, *result["notes"]]
     seeds = f"{result['seeds']} seed{'s' * (result['seeds'] > 1)}"

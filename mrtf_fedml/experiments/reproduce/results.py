@@ -46,8 +46,8 @@ def folder_of(scene: Scene, request: Request) -> Path:
 
 def changed(request: Request) -> list[str]:
     """What `--set` made other than the paper's, for every figure; threads change rounding alone."""
-    told = words_without_secrets(request.changes)
-    return [change for change in told if change.partition("=")[0].rpartition(".")[2].strip() != "threads"]
+    words = words_without_secrets(request.changes)
+    return [change for change in words if change.partition("=")[0].rpartition(".")[2].strip() != "threads"]
 
 
 def stand_ins(scene: Scene, request: Request) -> list[str]:
@@ -110,7 +110,7 @@ def finished(out: Path) -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
-def told(scene: Scene, request: Request, outcome: Outcome, folder: Path) -> str:
+def outcome_text(scene: Scene, request: Request, outcome: Outcome, folder: Path) -> str:
     """What the terminal shows at the end."""
     rows = rows_of_numbers(scene.name, outcome.numbers)
     papers = [row for row in rows if row[2]]

@@ -156,10 +156,10 @@ def rows_of_numbers(scene: str, numbers: Sequence[Number]) -> list[list[str]]:
     rows = []
     for number in numbers:
         paper = paper_number(scene, number.what)
-        form = f".{number.digits}f" if number.digits >= 0 else f".{-number.digits}g"
-        ours = f"{number.ours:{form}}"
+        precision = f".{number.digits}f" if number.digits >= 0 else f".{-number.digits}g"
+        ours = f"{number.ours:{precision}}"
         theirs = "" if paper is None else f"{paper.value:g}"
-        difference = "" if paper is None else f"{number.ours - paper.value:+{form}}"
+        difference = "" if paper is None else f"{number.ours - paper.value:+{precision}}"
         place = "" if paper is None else paper.place
         rows.append([number.what, number.variant, theirs, ours, difference, place])
     return rows

@@ -64,13 +64,13 @@ def _play_data(request: Request) -> Outcome:
             exact.append(bool((present == wanted).all()))
         uneven[split.method].append(_unevenness(statistics))
     by_label, by_dirichlet = max(uneven["label"]), min(uneven["dirichlet"])
-    told = (
+    evidence = (
         f"the numbers of a client's classes deviate from their mean by {by_label:.0%} by label and by "
         f"{by_dirichlet:.0%} by Dirichlet"
     )
     verdicts = [
         Verdict("split by label, a client misses classes", all(exact), "every client has exactly C̄ classes"),
-        Verdict("by label a client's classes are almost balanced, by Dirichlet not", by_dirichlet > by_label, told),
+        Verdict("by label a client's classes are almost balanced, by Dirichlet not", by_dirichlet > by_label, evidence),
     ]
     return Outcome(figure, numbers, verdicts, time.perf_counter() - began, ["The whole dataset, whatever the budget"])
 
@@ -95,8 +95,8 @@ def _play_table(request: Request) -> Outcome:
         values = {number.what: number for number in own}
         for column in STATISTICS_COLUMNS:
             paper, ours = paper_number("table-data", f"{title}, {column}"), values.get(column)
-            told = "—" if ours is None else f"{ours.ours:.{ours.digits}f}"
-            cells[-1].append(f"{told}\n({paper.value:g})" if paper else told)
+            number = "—" if ours is None else f"{ours.ours:.{ours.digits}f}"
+            cells[-1].append(f"{number}\n({paper.value:g})" if paper else number)
         # One dataset at a time in memory.
         data.__dict__.pop("source", None)
         request.progress.show(lambda done=done: done)  # type: ignore[misc]
@@ -145,10 +145,10 @@ def _judged(numbers: list[Number], own: list[str]) -> list[Verdict]:
     papers = [(number, paper_number("table-data", number.what)) for number in numbers]
     compared = [(number, paper) for number, paper in papers if paper and number.what.partition(",")[0] in own]
     far = [number.what for number, paper in compared if abs(number.ours - paper.value) > 0.1 * paper.value]
-    told = f"{len(compared) - len(far)} of {len(compared)} numbers within a tenth of the paper's"
+    evidence = f"{len(compared) - len(far)} of {len(compared)} numbers within a tenth of the paper's"
     if far:
-        told += f"; not {'; '.join(far)}"
-    return [Verdict("the statistics are the paper's", not far if compared else None, told)]
+        evidence += f"; not {'; '.join(far)}"
+    return [Verdict("the statistics are the paper's", not far if compared else None, evidence)]
 
 
 def _nothing(budget: Budget) -> list[Any]:

@@ -110,28 +110,28 @@ class EmulatedDevice:
         if message.retain:
             return
         try:
-            told = protocol.decoded(message.payload)
+            message_facts = protocol.decoded(message.payload)
             if message.topic == protocol.Topics.start(self.device):
-                self._begin(told)
+                self._begin(message_facts)
             elif message.topic == protocol.SERVER_LAST_WILL_TOPIC:
-                self._lose(told)
+                self._lose(message_facts)
             elif self._run is not None and message.topic == self._run.topics.to_device(self.device):
-                self._follow(self._run, told)
+                self._follow(self._run, message_facts)
         except protocol.UnreadableMessage as error:
             _log.warning("emulated device %d cannot read a message on %s: %s", self.device, message.topic, error)
 
-    def _begin(self, told: Mapping[str, Any]) -> None:
-        self._run = run = _Run(told)
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        self._run = run = _Run(facts)
         self._client.subscribe([(run.topics.to_device(self.device), _EXACTLY_ONCE)])
         self._say(run.topics.from_device(self.device), protocol.status(self.device, protocol.ONLINE))
 
-    def _lose(self, told: Mapping[str, Any]) -> None:
+    def _lose(self, facts: Mapping[str, Any]) -> None:
         """The server is gone. A phone would wait for the next; an emulator must come to an end some time."""
-        if self._run is not None and str(told.get("ID")) == self._run.topics.server:
+        if self._run is not None and str(facts.get("ID")) == self._run.topics.server:
             self._run = None
 
-    def _follow(self, run: _Run, told: Mapping[str, Any]) -> None:
-        kind = protocol.whole(told, protocol.TYPE)
+    def _follow(self, run: _Run, facts: Mapping[str, Any]) -> None:
+        kind = protocol.whole(facts, protocol.TYPE)
         if kind == protocol.CHECK:
             self._say(run.topics.from_device(self.device), protocol.status(self.device, protocol.ONLINE))
         elif kind == protocol.FINISH:
@@ -139,7 +139,7 @@ class EmulatedDevice:
         elif kind == protocol.SYNC or (kind == protocol.INIT and run.rounds_done == 0):
             if run.rounds_done < run.rounds:
                 run.rounds_done += 1
-                key, round_text = protocol.text(told, protocol.MODEL), protocol.text(told, protocol.ROUND)
+                key, round_text = protocol.text(facts, protocol.MODEL), protocol.text(facts, protocol.ROUND)
                 self._jobs.put(lambda: self._train(run, key, round_text))
             else:
                 self._finish(run)
@@ -184,11 +184,11 @@ class EmulatedDevice:
 class _Run:
     """What a start message says."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    def __init__(self, facts: Mapping[str, Any]) -> None:
         try:
-            parameters = told["run_config"]["parameters"]
+            parameters = facts["run_config"]["parameters"]
             train = parameters["train_args"]
-            self.topics = protocol.Topics(str(told["runId"]), str(told["server_id"]))
+            self.topics = protocol.Topics(str(facts["runId"]), str(facts["server_id"]))
             self.rounds = int(train["comm_round"])
             self.how = LocalTraining(int(train["epochs"]), int(train["batch_size"]), float(train["learning_rate"]))
         except (KeyError, TypeError, ValueError) as error:

@@ -108,10 +108,10 @@ def _followed(buffer: bytes, place: int) -> int:
     return place + _unpack(_OFFSET, buffer, place)
 
 
-def _unpack(form: struct.Struct, buffer: bytes, place: int) -> int:
+def _unpack(layout: struct.Struct, buffer: bytes, place: int) -> int:
     # A negative place would be counted from the end.
-    _check(buffer, place, form.size)
-    value: int = form.unpack_from(buffer, place)[0]
+    _check(buffer, place, layout.size)
+    value: int = layout.unpack_from(buffer, place)[0]
     return value
 
 

@@ -10,7 +10,7 @@ from fedml.core.distributed.communication.message import Message
 from ...algorithms import ClientUpdate, NoReply
 from ...rounds.round import Handout, Reply
 from ..messages import Payload, start_payload, update_of
-from .form import Form, Malformed
+from .expected_weights import ExpectedWeights, Malformed
 from .protocol import round_of, samples_of, weights_in
 
 
@@ -45,7 +45,7 @@ class RoundAtHand:
         """The clients that have given no answer at all."""
         return [client for client in self.clients if client not in self.answers]
 
-    def take(self, client: int, message: Message, form: Form) -> None:
+    def take(self, client: int, message: Message, expected: ExpectedWeights) -> None:
         """Count the answer that a message carries; one to an earlier round shows only that its silo lives.
 
         Raises:
@@ -55,7 +55,7 @@ class RoundAtHand:
             return
         try:
             samples, payload = samples_of(message), weights_in(message)
-            form.check(payload)
+            expected.check(payload)
             update = update_of(client, samples, payload)
             fault = self._unusable(update) if self._unusable is not None else None
         except Malformed:
@@ -108,10 +108,10 @@ class RoundAtHand:
         """Why the round cannot be finished; None where it can."""
         if self.again or self.usable >= least:
             return None
-        told = [f"silo {reply.client + 1}: {reply.reason}" for reply in replies if isinstance(reply, NoReply)]
+        reasons = [f"silo {reply.client + 1}: {reply.reason}" for reply in replies if isinstance(reply, NoReply)]
         return (
             f"in round {self.index} {self.usable} of {len(replies)} silos gave an answer that can be used, fewer than "
-            f"comm_args.min_silos ({least}) ({'; '.join(told)})"
+            f"comm_args.min_silos ({least}) ({'; '.join(reasons)})"
         )
 
 

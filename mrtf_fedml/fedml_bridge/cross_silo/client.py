@@ -19,7 +19,7 @@ from ..arguments import settings_of
 from ..client_turn import take_turn
 from ..messages import scale_of
 from . import protocol
-from .form import Form, Malformed
+from .expected_weights import ExpectedWeights, Malformed
 from .liveness import Watch, interval_of
 from .manager import SiloManager, seconds_until
 from .terms import Terms
@@ -49,7 +49,7 @@ class Silo(SiloManager):
         self._scaled = False
         self._faults = 0
         self._taken: tuple[str, int] | None = None
-        super().__init__(args, settings, Form(weights))
+        super().__init__(args, settings, ExpectedWeights(weights))
         self.on_arrival = lambda _: self.watch.heard()
 
     def register_message_receive_handlers(self) -> None:
@@ -124,7 +124,7 @@ class Silo(SiloManager):
         received = protocol.weights_in(message)
         try:
             round_index = protocol.round_of(message)
-            self.form.check(received)
+            self.expected.check(received)
         except Malformed as error:
             self._count_fault(str(error))
             return

@@ -15,7 +15,7 @@ from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
 
 from ...errors import UserError, nearest
 from ...settings import RunSettings
-from .form import Form
+from .expected_weights import ExpectedWeights
 from .inbox import Inbox
 from .protocol import READY, SERVER, incarnation_of, new_incarnation, number_of
 from .replays import Replays
@@ -32,12 +32,12 @@ class SiloManager(FedMLCommManager):
     #: Seconds for which a send is tried again; None is `silo_timeout`.
     patience: ClassVar[float | None] = None
 
-    def __init__(self, args: Any, settings: RunSettings, form: Form) -> None:
+    def __init__(self, args: Any, settings: RunSettings, expected: ExpectedWeights) -> None:
         self.settings = settings
         self.silo_settings = settings.silo
         self.incarnation = new_incarnation()
-        self.form = form
-        self.address = replace(_address(args, settings, self.patience), longest=form.longest)
+        self.expected = expected
+        self.address = replace(_address(args, settings, self.patience), longest=expected.longest)
         #: Tells liveness of everything that arrives.
         self.on_arrival: Callable[[Message], None] | None = None
         self._heard = Replays()

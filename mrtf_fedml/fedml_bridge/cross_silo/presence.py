@@ -17,7 +17,7 @@ class Presence:
         self._incarnations: dict[int, str] = {}
         self._here: set[int] = set()
         self._gone: set[int] = set()
-        self._barred: set[int] = set()
+        self._excluded: set[int] = set()
         self._lock = threading.Lock()
 
     @property
@@ -44,7 +44,7 @@ class Presence:
         with self._lock:
             anew = self._incarnations.get(client) != incarnation
             self._incarnations[client] = incarnation
-            if client not in self._barred:
+            if client not in self._excluded:
                 self._here.add(client)
                 self._gone.discard(client)
             return anew
@@ -56,10 +56,10 @@ class Presence:
                 self._here.discard(client)
                 self._gone.add(client)
 
-    def bar(self, client: int) -> None:
+    def exclude(self, client: int) -> None:
         """The silo is not chosen again, whatever it says."""
         with self._lock:
-            self._barred.add(client)
+            self._excluded.add(client)
             self._here.discard(client)
             self._gone.add(client)
 
@@ -74,7 +74,7 @@ class Presence:
     def away(self) -> list[int]:
         """The silos that were here, cannot be reached, and have not said goodbye: they may live."""
         with self._lock:
-            return sorted(set(self._incarnations) - self._here - self._barred)
+            return sorted(set(self._incarnations) - self._here - self._excluded)
 
     def expected(self, with_lost: bool) -> list[int]:
         """The clients that are worth a ping: all, or all but those that cannot come back."""

@@ -16,7 +16,7 @@ from typing import Any
 from fedml.core.distributed.communication.message import Message
 from fedml.cross_silo.server.message_define import MyMessage
 
-from .form import MOST_SAMPLES, Malformed
+from .expected_weights import MOST_SAMPLES, Malformed
 
 PING = MyMessage.MSG_TYPE_S2C_CHECK_CLIENT_STATUS
 ROUND = MyMessage.MSG_TYPE_S2C_SYNC_MODEL_TO_CLIENT

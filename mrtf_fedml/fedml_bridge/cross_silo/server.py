@@ -21,7 +21,7 @@ from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
 from .at_hand import RoundAtHand, given_to_each
-from .form import Form, Malformed
+from .expected_weights import ExpectedWeights, Malformed
 from .liveness import Heartbeat
 from .manager import SiloManager, seconds_until
 from .presence import Presence
@@ -49,7 +49,7 @@ class SiloServer(SiloManager):
                 "part in a round (train_args.client_num_per_round); lower it"
             )
         self.aggregator = aggregator
-        super().__init__(args, settings, Form(aggregator.get_model_params()))
+        super().__init__(args, settings, ExpectedWeights(aggregator.get_model_params()))
         try:
             # After the port is open, so that a run that cannot start leaves no folder behind.
             self.session = Session(args, device, dataset, aggregator)
@@ -175,7 +175,7 @@ class SiloServer(SiloManager):
         if client is None:
             return
         try:
-            self._hand.take(client, message, self.form)
+            self._hand.take(client, message, self.expected)
         except Malformed as error:
             self._count_fault(client, str(error))
         else:
@@ -190,7 +190,7 @@ class SiloServer(SiloManager):
         if self._faults[client] == self.silo_settings.max_faults:
             verdict = f"silo {client + 1} has had its comm_args.max_faults and is not chosen again; the last: {reason}"
             _log.warning("%s", verdict)
-            self.presence.bar(client)
+            self.presence.exclude(client)
             goodbye = protocol.finish(self.incarnation, self.presence.id_of(client), verdict)
             threading.Thread(target=self.tries_to_send, args=(goodbye,), name="verdict", daemon=True).start()
 
@@ -198,11 +198,11 @@ class SiloServer(SiloManager):
         client = self.presence.client_of(protocol.sender_of(message))
         if client is None:
             return
-        word, told = protocol.status_of(message)
+        word, claimed = protocol.status_of(message)
         if word == protocol.FINISHED:
             self.presence.leave(client)
             return
-        reason = self.terms.difference(told, client + 1)
+        reason = self.terms.difference(claimed, client + 1)
         if reason is not None:
             _log.warning("silo %d is refused: %s", client + 1, reason)
             self.tries_to_send(protocol.finish(self.incarnation, self.presence.id_of(client), reason))

@@ -36,9 +36,9 @@ class Terms:
         """As they travel."""
         return asdict(self)
 
-    def difference(self, told: Any, silo: int) -> str | None:
+    def difference(self, claimed: Any, silo: int) -> str | None:
         """Why the silo that has told these facts cannot take part; None where it can."""
-        facts = told if isinstance(told, Mapping) else {}
+        facts = claimed if isinstance(claimed, Mapping) else {}
         if facts.get("model") != self.model:
             return f"the model of silo {silo} differs from the server's; use the same model_args and classes"
         names = facts.get("class_names")
@@ -69,8 +69,8 @@ def _first_difference(names: Any, here: Terms) -> str:
     return f"class {number} is {str(names[number])[:40]!r} there and {ours[number][:40]!r} here"
 
 
-def _privacy(told: Any) -> str:
-    if isinstance(told, list) and len(told) == 2:
-        clip, sigma = (ascii(value)[:20] for value in told)
+def _privacy(clip_and_sigma: Any) -> str:
+    if isinstance(clip_and_sigma, list) and len(clip_and_sigma) == 2:
+        clip, sigma = (ascii(value)[:20] for value in clip_and_sigma)
         return f"clip {clip}, sigma {sigma}"
     return "none"

@@ -52,7 +52,7 @@ def interface_to(host: str) -> str | None:
 
 def _address_of(asking: socket.socket, name: str) -> str | None:
     try:
-        told = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, struct.pack("256s", name[:15].encode()))
+        answer = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, struct.pack("256s", name[:15].encode()))
     except OSError:
         return None  # it has none
-    return socket.inet_ntoa(told[20:24])
+    return socket.inet_ntoa(answer[20:24])

@@ -70,17 +70,17 @@ class RankCrew:
         """The rank's samples of the batch."""
         return batch_part(batch, self.rank, self.ranks)
 
-    def combine(self, student: nn.Module, told: Tensor) -> Tensor:
+    def combine(self, student: nn.Module, beside: Tensor) -> Tensor:
         """Sum the gradients, in place, and what is told beside them over all ranks, in one message per step."""
         parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = torch.cat([told, *(gradient.flatten() for gradient in gradients)])
+        flat = torch.cat([beside, *(gradient.flatten() for gradient in gradients)])
         travelling = flat.to(self._device)
         dist.all_reduce(travelling)
-        totals, *summed = travelling.to(flat.device).split([len(told), *(gradient.numel() for gradient in gradients)])
+        totals, *summed = travelling.to(flat.device).split([len(beside), *(gradient.numel() for gradient in gradients)])
         for gradient, sum_ in zip(gradients, summed, strict=True):
             gradient.copy_(sum_.view_as(gradient))
         return totals

@@ -152,8 +152,8 @@ def main(shape_file: str, data_file: str) -> None:
         num_supernodes=shape["clients"],
         backend_config={"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1}},
     )
-    told = {"version": version("flwr"), "seconds": strategy.ended - strategy.began, "accuracy": accuracy[0]}
-    print(json.dumps(told))
+    result = {"version": version("flwr"), "seconds": strategy.ended - strategy.began, "accuracy": accuracy[0]}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

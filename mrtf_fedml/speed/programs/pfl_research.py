@@ -46,7 +46,7 @@ class Classifier(nn.Module):
         return {"accuracy": Weighted(int((self(x).argmax(1) == y).sum()), len(y))}
 
 
-class Told(TrainingProcessCallback):
+class LastAccuracy(TrainingProcessCallback):
     """Keeps the last accuracy that was measured."""
 
     accuracy = 0.0
@@ -98,7 +98,7 @@ def main(shape_file: str, data_file: str) -> None:
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
     )
-    told = Told()
+    last_accuracy = LastAccuracy()
     evaluation = NNEvalHyperParams(local_batch_size=1000)
     began = time.process_time()
     FederatedAveraging().run(
@@ -116,7 +116,7 @@ def main(shape_file: str, data_file: str) -> None:
             local_batch_size=shape["batch_size"],
         ),
         evaluation,
-        callbacks=[CentralEvaluationCallback(test, evaluation, frequency=shape["test_every"]), told],
+        callbacks=[CentralEvaluationCallback(test, evaluation, frequency=shape["test_every"]), last_accuracy],
         send_metrics_to_platform=False,
     )
     seconds = time.process_time() - began

@@ -32,7 +32,7 @@ class DeviceFederation:
         self.config["common_args"]["run_id"] = str(self.run_id)
         self.comm = self.config["comm_args"]
         self.comm.update(mqtt_s3)
-        self.comm.setdefault("silo_timeout", 60.0)
+        self.comm.setdefault("silo_timeout", PATIENCE)
         self.comm.setdefault("start_timeout", PATIENCE)
 
     def __enter__(self) -> DeviceFederation:

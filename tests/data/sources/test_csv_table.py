@@ -155,21 +155,23 @@ def test_classes_that_only_look_like_numbers_come_by_their_letters(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["Unnamed: 0", ""])
+@pytest.mark.parametrize("rows", [(0, 1, 2), (7, 3, 5)], ids=["in order", "shuffled"])
 def test_row_numbers_that_pandas_wrote_are_told_by_name(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, rows: tuple[int, int, int]
 ) -> None:
-    clients, server = f"{name},x,label\n0,5,a\n1,6,b\n2,7,a\n", f"{name},x\n0,5\n1,6\n"
+    clients = f"{name},x,label\n{rows[0]},5,a\n{rows[1]},6,b\n{rows[2]},7,a\n"
+    server = f"{name},x\n0,5\n1,6\n"
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
         assert load(tmp_path, clients, server, user_column=None).x_train.shape == (3, 2)
-    assert f"the column {name!r} counts the rows and is taken as a feature; leave it out of both" in caplog.text
+    assert f"the column {name!r} numbers the rows and is taken as a feature; leave it out of both" in caplog.text
     caplog.clear()
     # As the message says, it can be the ids instead.
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
         source = load(tmp_path, clients, server, user_column=None, id_column=name)
     assert (source.x_train.shape, source.ids, caplog.text) == ((3, 1), ["0", "1"], "")
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
-        load(tmp_path, clients.replace("2,7", "9,7"), server, user_column=None)
-    assert caplog.text == ""
+        load(tmp_path, clients.replace(f"\n{rows[2]},7", f"\n{rows[1]},7"), server, user_column=None)
+    assert caplog.text == "", "a number that comes twice is no row's"
 
 
 def test_a_row_that_nobody_owns_is_named(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ class _Servicer(GRPCCOMMServicer):
         if self.certified:
             names = certified_names(context.auth_context())
             if name_of(caller) not in names:
-                told = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
-                _log.warning("a message was refused: %s", told)
-                context.abort(grpc.StatusCode.PERMISSION_DENIED, told)
+                reason = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
+                _log.warning("a message was refused: %s", reason)
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         with self.message_q.mutex:
             unread = [len(content) for _, content in filter(None, self.message_q.queue)]
         if len(unread) >= MOST_UNREAD or sum(unread) > self.most_bytes:

@@ -29,7 +29,7 @@ class Malformed(ValueError):
     """A message that breaks what was agreed; the text says how."""
 
 
-class Form:
+class ExpectedWeights:
     """The names, shapes and types of the agreed model."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
