@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from .compiled import reading
 from .evaluation import device_of, evaluating
 from .feature_tap import FeatureTap
 from .layout import CHANNELS_LAST, STANDARD, as_laid_out, layout_of
@@ -36,7 +37,10 @@ def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int | None = No
     >>> predict_logits(nn.Linear(4, 3), torch.zeros(5, 4), batch_size=2).shape
     torch.Size([5, 3])
     """
-    (logits,) = _predict(model, inputs, batch_size, lambda batch: (rows_of_logits(model(batch), len(batch)),))
+    whole = min(batch_size, len(inputs))
+    (logits,) = _predict(
+        model, inputs, batch_size, lambda batch: (rows_of_logits(reading(model, batch, whole), len(batch)),)
+    )
     return logits
 
 
