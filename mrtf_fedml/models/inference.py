@@ -37,6 +37,7 @@ def predict_logits(model: nn.Module, inputs: Tensor, batch_size: int | None = No
     >>> predict_logits(nn.Linear(4, 3), torch.zeros(5, 4), batch_size=2).shape
     torch.Size([5, 3])
     """
+    batch_size = _samples_at_once(model, batch_size)
     whole = min(batch_size, len(inputs))
     (logits,) = _predict(
         model, inputs, batch_size, lambda batch: (rows_of_logits(reading(model, batch, whole), len(batch)),)
@@ -57,24 +58,28 @@ def predict_logits_and_features(
         logits, features = tap.read(model, batch)
         return rows_of_logits(logits, len(batch)), features
 
-    logits, features = _predict(model, inputs, batch_size, forward, (_on_device, allocate))
+    logits, features = _predict(model, inputs, _samples_at_once(model, batch_size), forward, (_on_device, allocate))
     return logits, features
+
+
+def _samples_at_once(model: nn.Module, batch_size: int | None) -> int:
+    if batch_size is None:
+        return _BATCH[layout_of(model) if device_of(model).type == "cpu" else STANDARD]
+    if batch_size < 1:
+        raise UserError(f"the batch size of predictions is {batch_size}; it must be at least 1")
+    return batch_size
 
 
 def _predict(
     model: nn.Module,
     inputs: Tensor,
-    batch_size: int | None,
+    batch_size: int,
     forward: Callable[[Tensor], tuple[Tensor, ...]],
     allocations: tuple[Allocate, ...] = (_on_device,),
 ) -> list[Any]:
     if len(inputs) == 0:
         raise UserError("there are no inputs to predict: the server's set is empty")
     device, layout = device_of(model), layout_of(model)
-    if batch_size is None:
-        batch_size = _BATCH[layout] if device.type == "cpu" else _BATCH[STANDARD]
-    if batch_size < 1:
-        raise UserError(f"the batch size of predictions is {batch_size}; it must be at least 1")
     outputs: list[Any] = []
     with evaluating(model):
         for start in range(0, len(inputs), batch_size):
