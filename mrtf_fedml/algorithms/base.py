@@ -156,6 +156,17 @@ class Algorithm:
         after = replace(state, round=state.round + 1, weights=aggregated, answer=aggregated)
         return after, RoundReport()
 
+    def early_state(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> ServerState | None:
+        """The next state as far as the next clients can tell, where it is known before `finish_round` is called.
+
+        Where the clients are other processes (mpirun) they then train while the server finishes. Its weights, and what
+        `for_client` makes of it, must be those of the state that `finish_round` returns; where they turn out not to be,
+        what these clients did is dropped, and they are asked again. None: they wait.
+        """
+        return None
+
     def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
         """What is answered for the server's samples, [M, C]: logits, or logarithms of probabilities.
 

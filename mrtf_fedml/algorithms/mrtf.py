@@ -14,7 +14,6 @@ from typing import Any, ClassVar, cast
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..models.weights import mix
 from ..randomness import forked, torch_generator
 from ..refinery.distill import rate_of_round
 from ..refinery.propagation import LEAST_PROBABILITY, propagated
@@ -24,6 +23,7 @@ from ..settings import MrTFSettings, RunSettings
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
+from .feedback import base_knows_the_start, next_start
 from .judging import (
     REFINERY,
     VOTES,
@@ -165,7 +165,7 @@ class MrTF(Algorithm):
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
-            start = self._next_start(refined.weights, after.weights, relative, verdict)
+            start = next_start(self.refinery.feedback, refined.weights, after.weights, relative, verdict)
             base = after.answer
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
@@ -189,6 +189,14 @@ class MrTF(Algorithm):
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
+
+    def early_state(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> ServerState | None:
+        """The base's, where nothing of the refinery goes to the clients."""
+        if not base_knows_the_start(self.refinery, self.base):
+            return None
+        return self.base.finish_round(_of_base(state), updates, aggregated, bench)[0]
 
     def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
         """The answering model's, or what its samples' neighbours make of it (`answer: propagated`)."""
@@ -222,16 +230,6 @@ class MrTF(Algorithm):
                 "stand on, such as FedAvg or Scaffold"
             )
         return base(settings)
-
-    def _next_start(self, refined: Weights, base: Weights, relative: float, verdict: Verdict) -> Weights:
-        """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
-        if self.refinery.feedback == "always":
-            return refined
-        if self.refinery.feedback == "never":
-            return base
-        share = relative * verdict.worth_sending_back if self.refinery.feedback == "judged" else relative
-        # A share of nothing is the base's own object: what is sent is its start, to the bit.
-        return mix(refined, base, share) if share > 0 else base
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

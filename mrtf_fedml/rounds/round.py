@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, ClientUpdate, NoReply, RoundReport, ServerBench, ServerState
@@ -70,6 +71,16 @@ class Handout:
         """What was sent to all clients together."""
         return size_in_bytes(self.weights) * len(self.clients) + sum(self._extra_bytes.values())
 
+    def awaited(self) -> None:
+        """From now on the server waits for what comes back: what was done beside other work is not counted twice."""
+        self.began = time.perf_counter()
+
+    def gives_the_same_as(self, other: Handout) -> bool:
+        """Whether each client receives by both what it receives by one, bit for bit."""
+        if self.clients != other.clients or not _equal(self.weights, other.weights):
+            return False
+        return all(_equal(self.extra(client), other.extra(client)) for client in self.clients)
+
 
 @dataclass(frozen=True)
 class Arrived:
@@ -117,15 +128,21 @@ def play_round(
     arrived: Arrived,
     bench: ServerBench,
     filters: Filters,
+    begin_next: Callable[[ServerState], None] | None = None,
 ) -> tuple[ServerState, RoundRecord]:
     """One round, of the updates that can be used: filter, average, filter, and let the algorithm finish.
 
     Nothing is written into: the updates are the clients', and the old state is whole until the new one is there.
+    `begin_next` is told what the next clients start from, where the algorithm knows it before it finishes.
     """
     began = time.perf_counter()
     if arrived.updates:
         arrived = replace(arrived, updates=filters.local_models(arrived.updates))
         aggregated = filters.global_model(filters.average(arrived.updates, algorithm.aggregate))
+        if begin_next is not None:
+            early = _early_state(algorithm, state, arrived, aggregated, bench)
+            if early is not None:
+                begin_next(early)
     else:
         aggregated = state.weights
     after, report = finished(algorithm, state, arrived, aggregated, bench)
@@ -174,6 +191,19 @@ def finished(
         return algorithm.skipped_round(state), _SPOILT
     # The loop counts: a rule that leaves the number as it was would play the same round for ever.
     return replace(_kept_apart(after, bench), round=state.round + 1), report
+
+
+def _early_state(
+    algorithm: Algorithm, state: ServerState, arrived: Arrived, aggregated: Weights, bench: ServerBench
+) -> ServerState | None:
+    """What the algorithm knows of the next state by now; it draws as it will when it finishes."""
+    with forked(algorithm.seed, "server rule", state.round):
+        early = algorithm.early_state(state, arrived.updates, aggregated, bench)
+    return None if early is None else replace(_kept_apart(early, bench), round=state.round + 1)
+
+
+def _equal(some: Weights, others: Weights) -> bool:
+    return some.keys() == others.keys() and all(torch.equal(value, others[name]) for name, value in some.items())
 
 
 def _kept_apart(state: ServerState, bench: ServerBench) -> ServerState:
