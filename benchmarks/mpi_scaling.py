@@ -2,8 +2,8 @@
 
 python benchmarks/mpi_scaling.py [--cf FILE.yaml] [--rounds N] [--set KEY=VALUE ...]
 
-Server and trainers work in turn, so a server and one trainer with 2 threads each want the same 2 cores as one process
-with 2 threads, and as a server and two trainers with 1 each.
+Server and trainers work in turn (but for `--set feedback=never`, docs/mpi.md), so a server and one trainer with 2
+threads each want the same 2 cores as one process with 2 threads, and as a server and two trainers with 1 each.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ CASES = (
     Case("server + 1 trainer, 2 threads", 2, 2),
     Case("server + 2 trainers, 1 thread", 3, 1),
     Case("the same, refine_on: ranks", 3, 1, "ranks"),
+    Case("the same, refine_on: teachers", 3, 1, "teachers"),
 )
 
 
@@ -106,7 +107,8 @@ def read_run(run_dir: Path) -> Seconds:
             of_rank[int(round_index)] += float(seconds)
         for round_index, total in of_rank.items():
             trained[round_index].append(total)
-    local = [max(trained.get(line["round"], [line["seconds_local"]])) for line in lines]
+    # What was trained while the server refined is not waited for, and no part of the round's seconds.
+    local = [min(line["seconds_local"], max(trained.get(line["round"], [line["seconds_local"]]))) for line in lines]
     communication = [line["seconds_local"] - seconds for line, seconds in zip(lines, local, strict=True)]
     refining = [line["seconds_refine"] for line in lines]
     return Seconds(*(statistics.median(part) for part in (local, communication, refining)))

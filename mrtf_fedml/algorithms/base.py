@@ -156,6 +156,17 @@ class Algorithm:
         after = replace(state, round=state.round + 1, weights=aggregated, answer=aggregated)
         return after, RoundReport()
 
+    def early_state(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> ServerState | None:
+        """The next state as far as the next clients can tell, where it is known before `finish_round` is called.
+
+        Where the clients are other processes (mpirun) they then train while the server finishes. Its weights, and what
+        `for_client` makes of it, must be those of the state that `finish_round` returns; where they turn out not to be,
+        what these clients did is dropped, and they are asked again. None: they wait.
+        """
+        return None
+
     def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
         """What is answered for the server's samples, [M, C]: logits, or logarithms of probabilities.
 
@@ -163,6 +174,14 @@ class Algorithm:
         a run that was killed after its last round answers from its state.
         """
         return bench.logits(state.answer)
+
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Why what a client tells beside its weights cannot be used, so that it is left out; None where it can.
+
+        A silo may send anything under any name: what `finish_round` reads of `extra` is checked here, its form and its
+        range. The weights fit the model, and all numbers are finite.
+        """
+        return None
 
     def skipped_round(self, state: ServerState) -> ServerState:
         """The state after a round in which nobody's update could be used: the old model is kept."""

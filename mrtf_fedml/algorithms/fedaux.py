@@ -22,6 +22,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..randomness import torch_generator
 from ..refinery.clusters import unit_rows
 from ..refinery.teachers import average_logits
@@ -76,6 +77,10 @@ class FedAUX(Distilled):
         if known is None:
             return super().train_client(model, task)
         features, _ = features_of_client(model, task, self.settings.model.feature_layer, self.seed)
+        if any(part.shape != features.shape[1:] for part in known):
+            raise UserError(
+                "the server's features are of another form than this client's; use the same model everywhere"
+            )
         generator = torch_generator(self.seed, "fedaux", task.client, task.round)
         drawn = torch.randn(features.shape, generator=generator, dtype=torch.float64)
         certainty = fitted_certainty(features, known[0] + known[1] * drawn, self.own.fedaux_penalty)
@@ -85,6 +90,14 @@ class FedAUX(Distilled):
             sigma = math.sqrt(2 * math.log(1.25 / self.own.fedaux_delta)) * sensitivity / self.own.fedaux_epsilon
             certainty += sigma * torch.randn(certainty.shape, generator=generator, dtype=torch.float64)
         return replace(super().train_client(model, task), extra={_CERTAINTY: certainty.float()})
+
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Its regression must be on the features that it was told of."""
+        if _CERTAINTY not in update.extra:
+            return None
+        features = state.memory.get(_MEAN)
+        fits = features is not None and update.extra[_CERTAINTY].shape == (len(features) + 1,)
+        return None if fits else "its certainty is not of the form of the server's features"
 
     def targets(
         self, state: ServerState, updates: list[ClientUpdate], logits: Tensor, aggregated: Weights, bench: ServerBench

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..models.weights import load
 from ..randomness import torch_generator
-from ..settings import MrTFSettings
+from ..settings import MrTFSettings, TrainSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
 #: What is the refinery's, in memory and in messages, stands under this prefix; the rest is the base's.
@@ -32,6 +32,8 @@ _ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
 _MUCH_BETTER = 0.2
 #: What a client keeps back where it must and nothing else is said.
 _KEPT_BACK = 0.1
+#: Nobody asks a model for more; counts up to here are whole numbers.
+_MOST_ANSWERS = 2.0**53
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
 
@@ -73,9 +75,9 @@ def unless_asked_to_judge(given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if asked else {"client_judgement": False}
 
 
-def kept_back(refinery: MrTFSettings, all_take_part: bool) -> float:
+def kept_back(refinery: MrTFSettings, train: TrainSettings) -> float:
     """The share of a client's samples that judge and never train: who takes part in every round has just learnt all."""
-    given = refinery.client_validation
+    given, all_take_part = refinery.client_validation, train.client_num_per_round == train.client_num_in_total
     return given if given is not None else _KEPT_BACK if all_take_part else 0.0
 
 
@@ -125,6 +127,20 @@ def _named(extra: Weights, prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in extra.items() if name.startswith(prefix)}
 
 
+def unusable_votes(update: ClientUpdate) -> str | None:
+    """Why a client's votes cannot be counted; None where they can, or where there are none.
+
+    >>> unusable_votes(ClientUpdate(0, 9, {}, None, {VOTES: torch.tensor([9.0, 3.0, 2.0])}))
+    'its votes on the models are no hits among samples'
+    """
+    votes = update.extra.get(VOTES)
+    if votes is None:
+        return None
+    told = votes.double().flatten().tolist()
+    counted = len(told) == 3 and 0 <= max(told[:2]) <= told[2] <= _MOST_ANSWERS and min(told) >= 0
+    return None if counted else "its votes on the models are no hits among samples"
+
+
 @torch.inference_mode()
 def votes_on(model: nn.Module, candidates: Sequence[Weights], data: Iterable[Any]) -> Tensor:
     """The hits of each candidate on the samples, and how many answers were asked for, [candidates + 1].
@@ -162,7 +178,7 @@ class Verdict:
     def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
         received = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
-        newest = [votes.tolist() for votes in received if len(votes) == 3 and float(votes[2]) > 0]
+        newest = [votes.tolist() for votes in received if float(votes[2]) > 0]
         return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
     @property

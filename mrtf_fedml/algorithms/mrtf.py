@@ -14,16 +14,16 @@ from typing import Any, ClassVar, cast
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..models.weights import mix
 from ..randomness import forked, torch_generator
 from ..refinery.distill import rate_of_round
 from ..refinery.propagation import LEAST_PROBABILITY, propagated
-from ..refinery.rectify import relative_loss
+from ..refinery.rectify import loss_before, relative_loss
 from ..refinery.refine import refine
 from ..settings import MrTFSettings, RunSettings
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
+from .feedback import base_knows_the_start, next_start
 from .judging import (
     REFINERY,
     VOTES,
@@ -35,6 +35,7 @@ from .judging import (
     sent_candidates,
     settled,
     unless_asked_to_judge,
+    unusable_votes,
     votes_on,
     without_judging,
 )
@@ -76,8 +77,7 @@ class MrTF(Algorithm):
             # What a run writes down is what it does.
             self.own = self.refinery
         self.judging = self.refinery.client_judgement
-        train = settings.train
-        self.kept_back = kept_back(self.refinery, train.client_num_per_round == train.client_num_in_total)
+        self.kept_back = kept_back(self.refinery, settings.train)
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -120,6 +120,11 @@ class MrTF(Algorithm):
         update = self.base.train_client(model, plain)
         return replace(update, extra={**update.extra, **votes})
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """By the rules of judging, or the base's."""
+        plain = replace(update, extra=without_judging(update.extra))
+        return unusable_votes(update) or self.base.unusable(_of_base(state), plain)
+
     def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The base's."""
         return self.base.local_term(task)
@@ -137,7 +142,8 @@ class MrTF(Algorithm):
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
         own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
-        local_loss = self._judged_loss(own_loss, state.memory.get(_LOSSES, []), bench.classes)
+        window = self.refinery.loss_window
+        local_loss = loss_before(state.memory.get(_LOSSES, []), bench.classes) if window > 0 else own_loss
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -159,7 +165,7 @@ class MrTF(Algorithm):
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
-            start = self._next_start(refined.weights, after.weights, relative, verdict)
+            start = next_start(self.refinery.feedback, refined.weights, after.weights, relative, verdict)
             base = after.answer
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
@@ -169,8 +175,8 @@ class MrTF(Algorithm):
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
         if refined.shares is not None:
             after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
-        if self.refinery.loss_window > 0:
-            losses = [*state.memory.get(_LOSSES, []), own_loss][-self.refinery.loss_window :]
+        if window > 0:
+            losses = [*state.memory.get(_LOSSES, []), own_loss][-window:]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
         predictions["targets"] = refined.targets
@@ -183,6 +189,14 @@ class MrTF(Algorithm):
             predictions={**base_report.predictions, **predictions},
             votes=refined.votes,
         )
+
+    def early_state(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
+    ) -> ServerState | None:
+        """The base's, where nothing of the refinery goes to the clients."""
+        if not base_knows_the_start(self.refinery, self.base):
+            return None
+        return self.base.finish_round(_of_base(state), updates, aggregated, bench)[0]
 
     def answer_logits(self, state: ServerState, bench: ServerBench) -> Tensor:
         """The answering model's, or what its samples' neighbours make of it (`answer: propagated`)."""
@@ -216,22 +230,6 @@ class MrTF(Algorithm):
                 "stand on, such as FedAvg or Scaffold"
             )
         return base(settings)
-
-    def _next_start(self, refined: Weights, base: Weights, relative: float, verdict: Verdict) -> Weights:
-        """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little."""
-        if self.refinery.feedback == "always":
-            return refined
-        if self.refinery.feedback == "never":
-            return base
-        share = relative * verdict.worth_sending_back if self.refinery.feedback == "judged" else relative
-        # A share of nothing is the base's own object: what is sent is its start, to the bit.
-        return mix(refined, base, share) if share > 0 else base
-
-    def _judged_loss(self, own: float, earlier: list[float], classes: int) -> float:
-        """The loss by which this round's teachers are judged: its own, or the mean of the rounds before it."""
-        if self.refinery.loss_window == 0:
-            return own
-        return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
 
     def _loss_of_halfway(self, classes: int) -> float:
         """What stands in for the mean local loss where no client reports one."""

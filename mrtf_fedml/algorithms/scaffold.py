@@ -91,6 +91,14 @@ class Scaffold(Algorithm):
             }
         return ClientUpdate(task.client, task.samples, weights, loss, variate)
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Each variate must be of one of the model's weights."""
+        for name, value in update.extra.items():
+            weight = state.weights.get(name)
+            if weight is None or value.shape != weight.shape or value.dtype != weight.dtype:
+                return f"its variate {name[:60]!r} is not of the form of a weight of the model"
+        return None
+
     def finish_round(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, bench: ServerBench
     ) -> tuple[ServerState, RoundReport]:

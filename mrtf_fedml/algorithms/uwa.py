@@ -62,12 +62,25 @@ class UWA(Distilled):
         extra = {name: value.float() for name, value in density.items()}
         return replace(super().train_client(model, task), extra=extra)
 
+    def unusable(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """Shares, means and variance must be a density, on features of one width."""
+        density = doubles_of(update.extra, _DENSITY)
+        if density is None:
+            return None
+        shares, means, variance = density
+        fits = shares.ndim == variance.ndim == 1 and means.shape == (len(shares), len(variance)) and means.numel() > 0
+        if fits and bool((shares > 0).all()) and bool((variance > 0).all()):
+            return None
+        return "what it tells of its features is no density"
+
     def targets(
         self, state: ServerState, updates: list[ClientUpdate], logits: Tensor, aggregated: Weights, bench: ServerBench
     ) -> Tensor:
         """The weighted mean of the teachers' probabilities."""
         features = bench.features(state.weights, torch.arange(len(bench.inputs))).double()
         densities = [doubles_of(update.extra, _DENSITY) for update in updates]
+        # One of another width is of other features.
+        densities = [each if each is not None and len(each[2]) == features.shape[1] else None for each in densities]
         heights = torch.zeros(logits.shape[:2], dtype=torch.float64, device=logits.device)
         known = [k for k, density in enumerate(densities) if density is not None]
         for k, density in enumerate(densities):

@@ -95,6 +95,9 @@ class Result:
         ]
         if self.accuracy is not None:
             lines.append(f"accuracy {self.accuracy:.4f}")
+        elif summary.get("estimated_accuracy") is not None:
+            estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
+            lines.append(f"estimated accuracy {estimated} (by the clients, on samples of their own)")
         lines += [f"warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..data import load
-from ..errors import UserError, shown
+from ..errors import UserError
 from ..report import write_report, write_side_by_side
 from ..rounds.store import RunStore
 from ..settings import RunSettings
@@ -24,17 +24,7 @@ def report(run_dirs: Sequence[str], output: str | None = None) -> Path:
         output: another file to write.
     """
     stores = [RunStore.open(run_dir) for run_dir in run_dirs]
-    try:
-        return _written(stores, Path(output) if output else None)
-    except UserError:
-        raise
-    # What a run has written, others may have changed.
-    except (ValueError, LookupError, TypeError, AttributeError, EOFError, RecursionError, MemoryError) as error:
-        folders = ", ".join(str(store.path) for store in stores)
-        raise UserError(
-            f"a file in {folders} is not as a run wrote it ({type(error).__name__}: {shown(str(error))}); restore the "
-            "folder, or resume the run to write its answer anew"
-        ) from None
+    return _written(stores, Path(output) if output else None)
 
 
 def _written(stores: Sequence[RunStore], file: Path | None) -> Path:

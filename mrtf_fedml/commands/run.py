@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..algorithms import algorithm_of
 from ..errors import UserError
+from ..process.compiler import check_compiler
 from ..process.failure import one_for_all
 from ..process.logs import hold_log
 from ..process.start import (
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
             warn_of_near_misses(config)
             # Made once for its checks: everything that can be wrong with its settings is found here.
             refine_on = getattr(algorithm_of(settings).own, "refine_on", "server")
+            check_compiler(settings.device.compile)
             check_start(settings.common.training_type, settings.common.backend, refine_on, started_ranks())
         if rank is None:
             run_dir = _run(options, config, settings)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from .likeness import FEWEST, few
+from .moved import moved_features
 
 Rows = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -35,6 +36,7 @@ class Nearness:
         chance: by how much the two differ by chance.
         agreeing: the share of the given labels that the nearest known sample bears too; None where that is not known.
         expected: how often it does so among known samples of the same classes.
+        moved: the share of a table's features whose mean no mixture of the clients' classes could have.
     """
 
     novel: float
@@ -42,6 +44,7 @@ class Nearness:
     chance: float
     agreeing: float | None = None
     expected: float | None = None
+    moved: float = 0.0
 
 
 def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor) -> Nearness | None:
@@ -79,6 +82,7 @@ def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor)
         farthest.chance,
         None if alone else witness.agreeing,
         None if alone else witness.expected,
+        0.0 if alone or known.ndim != 2 else moved_features(ours, bears, theirs),
     )
 
 

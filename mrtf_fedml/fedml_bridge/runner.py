@@ -9,6 +9,7 @@ from fedml.core import ClientTrainer
 
 from ..algorithms import Algorithm, algorithm_named
 from ..errors import UserError
+from ..process.compiler import check_compiler
 from ..process.start import check_start, started_ranks
 from .arguments import settings_of
 from .client_side import AlgorithmTrainer
@@ -54,6 +55,7 @@ def our_runner(
     settings = settings_of(args)
     algorithm = algorithm_class(settings)
     _refuse_foreign_trainer(algorithm, client_trainer)
+    check_compiler(settings.device.compile)
     refuse_missing_gpu(args, torch.cuda.device_count(), torch.device(device))
     check_start(args.training_type, args.backend, getattr(algorithm.own, "refine_on", "server"), started_ranks())
     place = (args.training_type, args.backend)

@@ -16,6 +16,7 @@ from ..models.weights import refuse_misfit
 from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
+from ..rounds.ahead import Begin
 from ..rounds.callbacks import Callback, named_callbacks
 from ..rounds.ending import ending
 from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
@@ -62,7 +63,7 @@ class Session:
         )
         _log.info("the run writes to %s", self.store.path)
 
-    def play(self, ask: Ask, choose: Choose | None = None) -> None:
+    def play(self, ask: Ask, choose: Choose | None = None, begin: Begin | None = None) -> None:
         """All rounds that are left; afterwards the user's model holds the answer."""
 
         def asked(handout: Handout) -> list[Reply]:
@@ -71,7 +72,7 @@ class Session:
             return list(ask(handout))
 
         try:
-            self.run.play(asked, choose)
+            self.run.play(asked, choose, begin)
         finally:
             self.lock.release()
         self.aggregator.set_model_params(self.server.state.answer)

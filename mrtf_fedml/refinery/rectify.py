@@ -88,6 +88,15 @@ def relative_loss(local_loss: float, classes: int) -> float:
     return min(1.0, max(0.0, local_loss / math.log(classes)))
 
 
+def loss_before(earlier: list[float], classes: int) -> float:
+    """The mean of earlier rounds' local losses, by which `loss_window` judges; before any, log C.
+
+    >>> loss_before([1.0, 2.0], classes=10)
+    1.5
+    """
+    return sum(earlier) / len(earlier) if earlier else math.log(max(classes, 2))
+
+
 def local_weight(local_loss: float, classes: int) -> float:
     """u_t = 0.25 + 0.75 * (mean local loss) / log C, held in [0.25, 1].
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from ..data.examiner import Examiner
-from ..errors import FolderUnwritable, UserError
+from ..errors import FolderUnwritable, RunStopped, UserError, shown
 from ..rounds.store import RunStore
+
+#: What reading a file raises that is not what it was.
+_BROKEN = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(EOFError, OSError, MemoryError, RecursionError, csv.Error),
+)
 
 
 def write_report(store: RunStore, inputs: Tensor | None, examiner: Examiner | None, file: Path | None = None) -> Path:
@@ -28,10 +36,12 @@ def write_report(store: RunStore, inputs: Tensor | None, examiner: Examiner | No
     from .page import page
     from .reading import keep_marks, read_facts
 
-    facts = read_facts(store, inputs, examiner)
-    if examiner is not None:
-        keep_marks(store, facts)
-    return _written(file or store.path / "report.html", page(facts, inputs))
+    with _as_a_run_wrote([store]):
+        facts = read_facts(store, inputs, examiner)
+        if examiner is not None:
+            keep_marks(store, facts)
+        content = page(facts, inputs)
+    return _written(file or store.path / "report.html", content)
 
 
 def write_side_by_side(stores: Sequence[RunStore], file: Path) -> Path:
@@ -40,8 +50,25 @@ def write_side_by_side(stores: Sequence[RunStore], file: Path) -> Path:
     from .side_by_side import Run, names_of, side_by_side
 
     names = names_of([store.path for store in stores])
-    runs = [Run(name, read_facts(store, None, None)) for name, store in zip(names, stores, strict=True)]
-    return _written(file, side_by_side(runs))
+    with _as_a_run_wrote(stores):
+        runs = [Run(name, read_facts(store, None, None)) for name, store in zip(names, stores, strict=True)]
+        content = side_by_side(runs)
+    return _written(file, content)
+
+
+@contextmanager
+def _as_a_run_wrote(stores: Sequence[RunStore]) -> Iterator[None]:
+    """What a run has written, others may have changed: a sentence then says so, at a run's end too."""
+    try:
+        yield
+    except (UserError, RunStopped):
+        raise
+    except _BROKEN as error:
+        folders = ", ".join(str(store.path) for store in stores)
+        raise UserError(
+            f"a file in {folders} is not as a run wrote it ({type(error).__name__}: {shown(str(error))}); restore the "
+            "folder, or resume the run to write its answer anew"
+        ) from error
 
 
 def _written(file: Path, content: str) -> Path:

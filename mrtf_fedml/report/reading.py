@@ -76,8 +76,9 @@ def _marked(probabilities: Floats, examiner: Examiner) -> dict[str, Any]:
 def _kept(store: RunStore, summary: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The marks of an earlier report while they are those of this answer, else what the summary tells."""
     marks = summary or {}
-    kept = _json(store, MARKS)
-    return kept if kept is not None and kept.get("accuracy") == marks.get("accuracy") else marks
+    # Broken ones are of no answer at all.
+    kept = store.read_json(MARKS)
+    return kept if kept and kept.get("accuracy") == marks.get("accuracy") is not None else marks
 
 
 def _examination(marks: Mapping[str, Any]) -> Examination | None:

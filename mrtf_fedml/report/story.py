@@ -31,9 +31,9 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
         if plain is not None:
             shown.append((_two(plain), "accuracy of the plain average"))
     elif facts.answer is not None:
-        estimated = (facts.summary or {}).get("estimated_accuracy")
+        estimated = _estimated(facts)
         if estimated is not None:
-            shown.append((_two(estimated), "accuracy, as the clients estimate it"))
+            shown.append((estimated, "accuracy, as the clients estimate it"))
         shown.append((_two(float(facts.answer.confidences.mean())), "mean confidence"))
     if facts.answer is not None:
         shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
@@ -106,8 +106,9 @@ _WORDS = {
 def _how_right(facts: Facts, answer: Answer) -> str:
     examined = facts.examination
     if examined is None:
-        mean = _two(float(answer.confidences.mean()))
-        return f"how many are right is not known, its mean confidence is {mean}"
+        mean, estimated = _two(float(answer.confidences.mean())), _estimated(facts)
+        known = "not known" if estimated is None else f"not known, {estimated} of them by the clients' own estimate"
+        return f"how many are right is {known}, its mean confidence is {mean}"
     share = _two(examined.accuracy)
     if examined.marked is not None and examined.marked < len(answer.ids):
         sentence = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
@@ -138,6 +139,14 @@ def _value(key: str, value: Any) -> str:
     if key.startswith(("epsilon_", "privacy_")) and isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _estimated(facts: Facts) -> str | None:
+    """The accuracy that the clients estimate, with its standard error; None where nobody judges."""
+    summary = facts.summary or {}
+    if summary.get("estimated_accuracy") is None:
+        return None
+    return f"{_two(summary['estimated_accuracy'])} ± {summary['estimated_error']:.2f}"
 
 
 def _two(share: float) -> str:

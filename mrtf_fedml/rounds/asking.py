@@ -21,14 +21,15 @@ Ask = Callable[[Handout], Sequence[Reply]]
 Choose = Callable[[int, Sequence[int]], list[int]]
 
 
-def asked(run: Run, ask: Ask, choose: Choose) -> Arrived:
+def asked(run: Run, ask: Ask, choose: Choose, begun: Handout | None = None) -> Arrived:
     """What the clients of the round at hand sent, and what others sent where fewer than `min_clients` could be used.
 
     All updates start from the same theta_t, so those of the first clients count beside those of the others. Where
-    too few came in the end, none is used.
+    too few came in the end, none is used. `begun` is what was handed out for this round ahead of it.
     """
     train, state = run.settings.train, run.state
-    arrived = _asked_once(run, ask, choose(state.round, []), again=False)
+    first = begun or Handout(run.algorithm, state, choose(state.round, []))
+    arrived = _asked_once(run, ask, first)
     while len(arrived.updates) < train.min_clients and arrived.retries < train.max_retries:
         missing = train.client_num_per_round - len(arrived.updates)
         others = choose(state.round, arrived.clients)[:missing]
@@ -41,7 +42,8 @@ def asked(run: Run, ask: Ask, choose: Choose) -> Arrived:
             train.min_clients,
             len(others),
         )
-        arrived = _joined(arrived, _asked_once(run, ask, others, again=True))
+        more = Handout(run.algorithm, state, others, again=True)
+        arrived = _joined(arrived, _asked_once(run, ask, more))
     if 0 < len(arrived.updates) < train.min_clients:
         arrived = _without_any(arrived, train.min_clients)
     far = far_off(state.weights, arrived.updates)
@@ -50,9 +52,9 @@ def asked(run: Run, ask: Ask, choose: Choose) -> Arrived:
     return replace(arrived, far_off=far)
 
 
-def _asked_once(run: Run, ask: Ask, clients: Sequence[int], again: bool) -> Arrived:
-    handout = Handout(run.algorithm, run.state, clients, again)
+def _asked_once(run: Run, ask: Ask, handout: Handout) -> Arrived:
     run.asking(handout.clients)
+    handout.awaited()
     return sorted_out(run.state, handout, ask(handout))
 
 

@@ -32,7 +32,8 @@ class Callback:
         """Before the round `run.state.round` is handed out to these clients.
 
         In one round it may come again: for one client alone that starts anew, and for others that are asked since too
-        few could be used.
+        few could be used. Under mpirun the clients may be at work already, since the server was finishing the round
+        before (docs/mpi.md).
         """
 
     def on_round(self, run: Run, line: dict[str, Any]) -> None:

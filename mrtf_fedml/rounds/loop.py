@@ -13,6 +13,7 @@ from ..algorithms import Algorithm, ServerBench, ServerState
 from ..algorithms.sampling import chosen_among
 from ..errors import FolderUnwritable, RunInterrupted, RunStopped
 from ..settings import RunSettings
+from .ahead import Ahead, Begin
 from .asking import Ask, Choose, asked
 from .callbacks import Callback
 from .round import Filters, RoundRecord, play_round
@@ -93,23 +94,25 @@ class Run:
         for callback in self.callbacks:
             callback.on_asking(self, clients)
 
-    def play(self, ask: Ask, choose: Choose | None = None) -> dict[str, Any] | None:
+    def play(self, ask: Ask, choose: Choose | None = None, begin: Begin | None = None) -> dict[str, Any] | None:
         """All rounds that are left; what was finished is written down also where the run is interrupted.
 
         Args:
             ask: has the clients train.
             choose: the clients of a round; drawn from all clients by the run's seed where it is not given.
+            begin: has the next round's clients begin while this process finishes a round, where they can.
 
         Returns:
             the summary; None where not even one round was done.
         """
         choose = choose or self._drawn
+        ahead = Ahead(self, choose, begin)
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
             # Without any round there is no answer: a run that is asked to stop before it does one.
             while self.rounds_left and (self.stopped is None or self.server.state.round == 0):
-                self._play_one(ask, choose)
+                self._play_one(ask, choose, ahead)
         except FolderUnwritable as error:
             raise self._told_how_to_go_on(error) from error
         except (KeyboardInterrupt, RunStopped) as interruption:
@@ -155,10 +158,12 @@ class Run:
             self.store.note_answered(self.server.state.round)
         return summary
 
-    def _play_one(self, ask: Ask, choose: Choose) -> None:
+    def _play_one(self, ask: Ask, choose: Choose, ahead: Ahead) -> None:
         server = self.server
-        arrived = asked(self, ask, choose)
-        server.state, self.record = play_round(server.algorithm, server.state, arrived, server.bench, self._filters)
+        arrived = asked(self, ask, choose, ahead.begun())
+        server.state, self.record = play_round(
+            server.algorithm, server.state, arrived, server.bench, self._filters, ahead.next_round()
+        )
         self.votes = self.record.report.votes
         line = self._scores.line(self, self.record)
         with undisturbed():

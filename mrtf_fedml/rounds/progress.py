@@ -22,7 +22,7 @@ _SHOWN = {
     "acc_ensemble": "ensemble",
     "local_loss": "loss",
 }
-#: Shown under another word, or told in files only.
+#: Shown under another word, or beside it.
 _UNSHOWN = ("estimated_accuracy", "estimated_error")
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.
@@ -97,8 +97,15 @@ def round_text(line: Mapping[str, Any], rounds: int) -> str:
 
 
 def every_runs_numbers(line: Mapping[str, Any]) -> dict[str, str]:
-    """The numbers that a person wants to see go by of any run, by the words for them."""
-    return _as_text({word: line.get(key) for key, word in _SHOWN.items()})
+    """The numbers that a person wants to see go by of any run, by the words for them.
+
+    >>> every_runs_numbers({"round": 0, "estimated_accuracy": 0.781, "estimated_error": 0.0189})
+    {'estimated': '0.78 ± 0.02'}
+    """
+    words = _as_text({word: line.get(key) for key, word in _SHOWN.items()})
+    if "estimated" in words and "estimated_error" in line:
+        words["estimated"] = f"{line['estimated_accuracy']:.2f} ± {line['estimated_error']:.2f}"
+    return words
 
 
 def own_numbers(line: Mapping[str, Any]) -> dict[str, str]:

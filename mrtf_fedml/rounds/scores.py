@@ -15,6 +15,7 @@ from torch import Tensor
 from ..algorithms import RoundReport
 from ..data import Examiner
 from ..errors import UserError
+from ..models.compiled import is_compiled
 from ..models.layout import layout_of
 from .round import RoundRecord
 
@@ -78,6 +79,7 @@ class Scores:
             "device": _named(run.bench.inputs.device),
             "layout": layout_of(run.bench.model),
             "precision": run.settings.device.precision,
+            "compiled": is_compiled(run.bench.model),
             "samples_labelled": self._samples,
             "classes": len(self._class_names),
             "seconds": sum((line.get("seconds_local") or 0) + (line.get("seconds_refine") or 0) for line in metrics),

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..algorithms import Algorithm, ServerBench, ServerState
 from ..errors import UserError
 from ..models import FeatureTap, in_layout
+from ..models.compiled import compile_reading
 from ..models.fitness import check_fit
 from ..models.positions import positions_of
 from ..models.weights import snapshot
@@ -22,6 +23,8 @@ class Server:
     def __init__(self, algorithm: Algorithm, model: nn.Module) -> None:
         self.algorithm = algorithm
         self.model = model
+        if algorithm.settings.device.compile:
+            compile_reading(model)
         self.state: ServerState = algorithm.first_state(snapshot(model))
         self._bench: ServerBench | None = None
 

@@ -25,3 +25,6 @@ class DeviceSettings:
     #: across silos and devices, where nobody knows the others', it is float32. A mapping names parts: `{teachers:
     #: bf16}`, of `teachers`, `distilling` and `local`.
     precision: Word | dict[Part, Word] = "float32"
+    #: Let the server read its set by compiled code (torch.compile). It needs a C++ compiler and some seconds of CPU at
+    #: the start, and pays for convolutional nets and large sets (docs/speed.md). Results differ in the last bits.
+    compile: bool = False

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,7 +98,9 @@ def _environment(name: str, package: str) -> str:
         return str(python)
     _run([sys.executable, "-m", "venv", "--clear", str(cache)])
     site = _run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-    (Path(site.strip()) / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # All folders of packages, not ours alone: an environment may itself stand on another.
+    outer = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    (Path(site.strip()) / "outer.pth").write_text("".join(entry + "\n" for entry in outer))
     _run([str(python), "-m", "pip", "install", "--quiet", package])
     ready.touch()
     return str(python)

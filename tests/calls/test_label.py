@@ -57,6 +57,10 @@ def test_twice_in_one_process_is_the_same_and_leaves_the_process_as_it_was(resul
     again = mrtf_fedml.label(X[SERVER], clients(), rounds=8, run_dir=str(run_dir), **QUICK)
     assert (again.probabilities == result.probabilities).all(), "the labels of the server's set change nothing"
     assert again.accuracy is None
+    estimated, error = (again.summary[key] for key in ("estimated_accuracy", "estimated_error"))
+    assert again.metrics["estimated_accuracy"].iloc[-1] == estimated > 0.8
+    assert f"estimated accuracy {estimated:.2f} ± {error:.2f} (by the clients" in repr(again)
+    assert f"{estimated:.2f} ± {error:.2f} of them by the clients&#x27; own estimate" in again.report.html
     assert again.run_dir == run_dir
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     assert (logging.getLogger().level, torch.get_num_threads()) == (level, threads)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,14 @@ def test_headline_counts_only_samples_with_a_true_label(tmp_path: Path) -> None:
     store.write_predictions(torch.eye(2)[[0, 1, 1]], list("abc"), ["no", "yes"])
     told = headline(read_facts(store, None, Examiner(torch.tensor([0, 0, -1]), ["no", "yes"])))
     assert "of the 2 whose true label is known to the examiner, 0.50 are right" in told
+
+
+def test_without_true_labels_the_clients_estimate_is_told(tmp_path: Path) -> None:
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_error": 0.0189}
+    store, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **estimate)
+    told = read_facts(store, None, None)
+    assert "how many are right is not known, 0.78 ± 0.02 of them by the clients' own estimate" in headline(told)
+    assert ("0.78 ± 0.02", "accuracy, as the clients estimate it") in tiles(told)
 
 
 def test_headline_of_one_sample_of_an_interrupted_run(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 import mrtf_fedml
@@ -18,7 +19,7 @@ def named(variable: str) -> list[int]:
 
 
 class Faulty(mrtf_fedml.Algorithm):
-    """FedAvg, but for the clients of BROKEN_CLIENTS and HUGE_CLIENTS."""
+    """FedAvg, but for the clients of BROKEN_CLIENTS, HUGE_CLIENTS and LARGEST_CLIENTS."""
 
     name: ClassVar[str] = "Faulty"
 
@@ -28,4 +29,6 @@ class Faulty(mrtf_fedml.Algorithm):
             return replace(update, weights={key: value * float("nan") for key, value in update.weights.items()})
         if task.client in named("HUGE_CLIENTS"):
             return replace(update, weights={key: value * 1e6 for key, value in update.weights.items()})
+        if task.client in named("LARGEST_CLIENTS"):
+            return replace(update, weights={key: torch.full_like(value, 3e38) for key, value in update.weights.items()})
         return update

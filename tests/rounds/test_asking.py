@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mrtf_fedml.algorithms import ClientUpdate
+from mrtf_fedml.algorithms import ClientUpdate, algorithm_of
 from mrtf_fedml.algorithms.sampling import chosen_among, chosen_clients
 from mrtf_fedml.cli import main
 from mrtf_fedml.rounds.norms import FAR, far_off
-from tests.conftest import metrics, small_config, write_yaml
+from mrtf_fedml.rounds.round import Handout, sorted_out
+from tests.conftest import metrics, small_config, small_settings, write_yaml
 
 #: Round 0 of the tests' seed asks them first.
 FIRST = chosen_clients(0, total=8, per_round=3, seed=3)
@@ -22,9 +23,8 @@ FIRST = chosen_clients(0, total=8, per_round=3, seed=3)
 
 def run(folder: Path, name: str, **changes: Any) -> Path:
     run_dir = folder / name
-    config = small_config(
-        run_dir=str(run_dir), federated_optimizer="tests.rounds.faulty:Faulty", **{"comm_round": 1} | changes
-    )
+    changes = {"federated_optimizer": "tests.rounds.faulty:Faulty", "comm_round": 1} | changes
+    config = small_config(run_dir=str(run_dir), **changes)
     assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
     return run_dir
 
@@ -77,6 +77,29 @@ def test_an_update_that_explodes_is_told_of(
     assert list(line["far_off"]) == [str(FIRST[1])]
     assert f"client {FIRST[1]} of round 0 is used, but its update is" in caplog.text
     assert f"Client {FIRST[1]} sent updates far larger" in (run_dir / "report.html").read_text()
+
+
+def test_a_result_that_is_not_finite_is_not_what_the_next_clients_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each update is finite; the model that is refined of them is not."""
+    second = chosen_clients(1, total=8, per_round=3, seed=3)
+    hostile = next(client for client in FIRST if client not in second)
+    monkeypatch.setenv("LARGEST_CLIENTS", str(hostile))
+    run_dir = run(tmp_path, "run", federated_optimizer="MrTF", base="tests.rounds.faulty:Faulty", comm_round=2)
+    spoilt, after = metrics(run_dir)
+    assert list(spoilt["far_off"]) == [str(hostile)]
+    assert {"what its round made of all updates together was not finite"} == set(spoilt["left_out"].values())
+    assert after["left_out"] == {}
+    assert "the model stayed as it was (round 1)" in (run_dir / "report.html").read_text()
+
+
+def test_a_variance_below_zero_is_left_out() -> None:
+    weights = {"norm.running_var": torch.tensor([1.0, -1.0])}
+    rules = algorithm_of(small_settings(federated_optimizer="FedAvg"))
+    state = rules.first_state(weights)
+    arrived = sorted_out(state, Handout(rules, state, [0]), [ClientUpdate(0, 1, weights, None)])
+    assert arrived.left_out == {0: "its norm.running_var is negative, which no variance is"}
 
 
 def test_how_far_is_far() -> None:

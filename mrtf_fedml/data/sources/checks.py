@@ -21,6 +21,8 @@ from .source import (
     Users,
 )
 
+#: Letters of an id or a class's name: more fit no field of a table that others read.
+LONGEST_NAME = 10_000
 #: No class number may reach this: a record number taken for a class would ask for a classifier of that width.
 CLASS_LIMIT = 100_000
 
@@ -186,11 +188,13 @@ def _texts(origin: str, key: str, given: Sequence[Any] | Array) -> list[str]:
     if isinstance(given, np.ndarray):
         if given.ndim != 1 or given.dtype.kind not in "USiu":
             raise UserError(f"{origin}: {key} must be a plain row of texts, not {given.dtype} of shape {given.shape}")
-        return texts_of(given)
-    wrong = [type(thing).__name__ for thing in given if not isinstance(thing, str | bytes | int | np.integer)]
-    if wrong:
+    elif wrong := [type(thing).__name__ for thing in given if not isinstance(thing, str | bytes | int | np.integer)]:
         raise UserError(f"{origin}: {key} must be a plain row of texts, but holds a {wrong[0]}")
-    return texts_of(given)
+    texts = texts_of(given)
+    longest = max(texts, key=len, default="")
+    if len(longest) > LONGEST_NAME:
+        raise UserError(f"{origin}: {key} has {shown(longest)}, of {len(longest)} letters; give {LONGEST_NAME} at most")
+    return texts
 
 
 def texts_of(given: Iterable[Any]) -> list[str]:

@@ -43,11 +43,14 @@ class Format:
 
 def image_files(folder: Path) -> list[Path]:
     """The images of a folder and of those below it, by name; hidden files are not looked at."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
-    )
+    try:
+        return sorted(
+            path
+            for path in folder.rglob("*")
+            if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        )
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be listed ({error}); let it stand while it is read") from None
 
 
 def by_content(files: Sequence[Path], memory: Memory) -> list[Path]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+from fedml.core.distributed.communication.message import Message
+
 from ...algorithms import ClientUpdate, NoReply
 from ...rounds.round import Handout, Reply
-from ..messages import Payload, start_payload
+from ..messages import Payload, start_payload, update_of
+from .expected_weights import ExpectedWeights, Malformed
+from .protocol import round_of, samples_of, weights_in
 
 
 class RoundAtHand:
@@ -25,6 +29,7 @@ class RoundAtHand:
         self.index = -1 if handout is None else handout.round
         self.clients: Sequence[int] = [] if handout is None else handout.clients
         self.again = handout is not None and handout.again
+        self._unusable = None if handout is None else handout.unusable
         self.awaited: dict[int, Any] = dict(given or {})
         self.lost: dict[int, Any] = {}
         self.answers: dict[int, Reply] = {}
@@ -39,6 +44,28 @@ class RoundAtHand:
     def silent(self) -> list[int]:
         """The clients that have given no answer at all."""
         return [client for client in self.clients if client not in self.answers]
+
+    def take(self, client: int, message: Message, expected: ExpectedWeights) -> None:
+        """Count the answer that a message carries; one to an earlier round shows only that its silo lives.
+
+        Raises:
+            Malformed: why it cannot be used.
+        """
+        if round_of(message) != self.index or client not in self.awaited:
+            return
+        try:
+            samples, payload = samples_of(message), weights_in(message)
+            expected.check(payload)
+            update = update_of(client, samples, payload)
+            fault = self._unusable(update) if self._unusable is not None else None
+        except Malformed:
+            raise
+        except (ValueError, TypeError, ArithmeticError, LookupError, RuntimeError) as error:
+            # Nobody has thought of everything: what cannot be checked cannot be used.
+            raise Malformed(f"it cannot be read ({type(error).__name__})") from error
+        if fault is not None:
+            raise Malformed(fault)
+        self.answered(client, update)
 
     def answered(self, client: int, answer: Reply) -> None:
         """What the client sent, or why it cannot be used."""

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ...algorithms.judging import REFINERY
 from ...models.weights import size_in_bytes
 from ..messages import DEVIATION, EXTRA, LOSS, MEAN, RESERVED, SAMPLES
 from .transports.codec import UnreadableMessage
 
 #: What a message may be at most: algorithms send a few times the model, and a small one has its headers.
 _TIMES, _BESIDE = 8, 2**24
+#: Nobody has more samples than that; larger numbers would make floats of sums.
+MOST_SAMPLES = 2**53
+#: No mean cross-entropy is larger; a few of such size still have a sum.
+_LARGEST_LOSS = 1e30
+#: What goes beside the weights is of these types, which all arithmetic knows, and of no more dimensions.
+_PLAIN = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool}
+_PLAIN |= {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_MOST_DIMENSIONS = 16
 
 
 class Malformed(ValueError):
@@ -43,16 +53,23 @@ class ExpectedWeights:
             if not isinstance(key, str) or not isinstance(tensor, Tensor):
                 raise Malformed(f"its weights hold {_short(key)}, which is no tensor with a name")
             self._check_entry(key, tensor)
+        if (MEAN in payload) != (DEVIATION in payload):
+            raise Malformed("its scale of features is one half of one")
         missing = [key for key in self._wanted if key not in payload]
         if missing:
             raise Malformed(f"its weights lack {_short(missing[0])}")
 
     def _check_entry(self, key: str, tensor: Tensor) -> None:
+        if key not in self._wanted and (tensor.dtype not in _PLAIN or tensor.ndim > _MOST_DIMENSIONS):
+            raise Malformed(f"its {_short(key)} is {tensor.dtype} of {tensor.ndim} dimensions")
         if key == LOSS:
             if tensor.numel() != 1 or not tensor.is_floating_point():
                 raise Malformed(f"its loss is no single number ({tensor.dtype} of shape {tuple(tensor.shape)})")
+            # What is not finite has a reason of its own, on every backend.
+            if _LARGEST_LOSS < abs(float(tensor)) < float("inf"):
+                raise Malformed(f"its loss is {float(tensor):.6g}")
         elif key == SAMPLES:
-            if tensor.numel() != 1 or tensor.is_complex() or not 0 <= float(tensor) < float("inf"):
+            if tensor.numel() != 1 or not 1 <= float(tensor) <= MOST_SAMPLES:
                 raise Malformed("its count of samples is no number")
         elif key in (MEAN, DEVIATION):
             if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
@@ -64,15 +81,18 @@ class ExpectedWeights:
             raise Malformed(f"its weights hold the {kind} {_short(key)}")
         elif (tensor.shape, tensor.dtype) != self._wanted[key]:
             shape, dtype = self._wanted[key]
-            raise Malformed(
-                f"its {_short(key)} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {dtype} of {tuple(shape)}"
-            )
+            given = f"{tensor.dtype} of shape {_short(tuple(tensor.shape))}"
+            raise Malformed(f"its {_short(key)} is {given}, not {dtype} of {tuple(shape)}")
 
     def _check_extra(self, name: str, tensor: Tensor) -> None:
-        # What goes by the name of a weight belongs to it, as a variate does; what else there is, its algorithm knows.
-        if name in self._wanted and tensor.shape != self._wanted[name][0]:
-            shape = tuple(self._wanted[name][0])
-            raise Malformed(f"what it sends beside {_short(name)} is of shape {tuple(tensor.shape)}, not {shape}")
+        # What goes by the name of a weight belongs to it, as a variate does, or a model to judge; what else there is,
+        # its algorithm knows.
+        weight = name.rpartition("/")[2] if name.startswith(REFINERY) else name
+        if weight in self._wanted and tensor.shape != self._wanted[weight][0]:
+            shape = tuple(self._wanted[weight][0])
+            raise Malformed(
+                f"what it sends beside {_short(weight)} is of shape {_short(tuple(tensor.shape))}, not {shape}"
+            )
 
 
 def _short(value: Any) -> str:

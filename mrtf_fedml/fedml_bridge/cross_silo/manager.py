@@ -74,8 +74,8 @@ class SiloManager(FedMLCommManager):
         """Put the message in the inbox. Called from the backend's thread."""
         if msg_type == READY:
             return
-        number = number_of(msg_params)
-        if number < 0 or not self._heard.is_new(incarnation_of(msg_params), number):
+        number, speaker = number_of(msg_params), incarnation_of(msg_params)
+        if number < 0 or not speaker or not self._heard.is_new(speaker, number):
             _log.info("rank %d: a message without a number, or one that came before, was dropped", self.rank)
             return
         if self.on_arrival is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from fedml.core.distributed.communication.message import Message
 from fedml.cross_silo.server.message_define import MyMessage
 
-from .expected_weights import Malformed
+from .expected_weights import MOST_SAMPLES, Malformed
 
 PING = MyMessage.MSG_TYPE_S2C_CHECK_CLIENT_STATUS
 ROUND = MyMessage.MSG_TYPE_S2C_SYNC_MODEL_TO_CLIENT
@@ -37,10 +37,11 @@ _TERMS = "terms"
 _NUMBER = "number"
 #: Of this process's messages: each has its own.
 _numbers = itertools.count(1)
-#: Nobody has more samples than that; larger numbers would make floats of sums.
-_MOST_SAMPLES = 2**53
-#: A stranger's text is not repeated at length.
+#: No run has more rounds, and no process sends more messages.
+_MOST_ROUNDS, _MOST_MESSAGES = 2**31, 2**53
+#: A stranger's text is not repeated at length, nor remembered.
 _LONGEST_REASON = 1000
+_LONGEST_INCARNATION = 64
 
 
 def new_incarnation() -> str:
@@ -77,14 +78,17 @@ def answer(incarnation: str, sender: int, round_index: int, samples: int, weight
 
 
 def incarnation_of(message: Message) -> str:
-    """Which process speaks."""
-    return str(message.get(_INCARNATION))
+    """Which process speaks; nothing where it does not say."""
+    incarnation = message.get(_INCARNATION)
+    named = isinstance(incarnation, str) and len(incarnation) <= _LONGEST_INCARNATION
+    return incarnation if named else ""
 
 
 def number_of(message: Message) -> int:
     """Which of its speaker's messages it is; none where it does not say."""
     number = message.get(_NUMBER)
-    return number if isinstance(number, int) and not isinstance(number, bool) else -1
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return number if whole and number <= _MOST_MESSAGES else -1
 
 
 def sender_of(message: Message) -> int:
@@ -98,7 +102,7 @@ def sender_of(message: Message) -> int:
 
 def round_of(message: Message) -> int:
     """The round that a message belongs to."""
-    return _whole(message.get(_ROUND_INDEX), "round")
+    return _whole(message.get(_ROUND_INDEX), "round", 0, _MOST_ROUNDS)
 
 
 def reason_of(message: Message) -> str:
@@ -113,10 +117,7 @@ def status_of(message: Message) -> tuple[str, Any]:
 
 def samples_of(message: Message) -> int:
     """How many samples an answer was trained on."""
-    samples = _whole(message.get(MyMessage.MSG_ARG_KEY_NUM_SAMPLES), "number of samples")
-    if not 1 <= samples <= _MOST_SAMPLES:
-        raise Malformed(f"its number of samples is {samples:.6g}")
-    return samples
+    return _whole(message.get(MyMessage.MSG_ARG_KEY_NUM_SAMPLES), "number of samples", 1, MOST_SAMPLES)
 
 
 def weights_in(message: Message) -> Any:
@@ -124,9 +125,12 @@ def weights_in(message: Message) -> Any:
     return message.get(MyMessage.MSG_ARG_KEY_MODEL_PARAMS)
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: Any, what: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f"its {what} is missing" if value is None else f"its {what} is a {type(value).__name__}")
+    if not least <= value <= most:
+        # A number of thousands of digits is no text that anybody wants to read.
+        raise Malformed(f"its {what} is {value if abs(value) <= 2 * most else 'a far too large number'}")
     return value
 
 

@@ -16,7 +16,7 @@ from ...algorithms import NoReply
 from ...algorithms.sampling import chosen_among
 from ...errors import RunStopped, UserError
 from ...rounds.round import Handout, Reply
-from ..messages import scale_payload, update_of
+from ..messages import scale_payload
 from ..server_side import AlgorithmAggregator
 from ..session import Session
 from . import protocol
@@ -175,11 +175,7 @@ class SiloServer(SiloManager):
         if client is None:
             return
         try:
-            # An answer to an earlier round comes too late; it only shows that its silo lives.
-            if protocol.round_of(message) == self._hand.index and client in self._hand.awaited:
-                samples, payload = protocol.samples_of(message), protocol.weights_in(message)
-                self.expected.check(payload)
-                self._hand.answered(client, update_of(client, samples, payload))
+            self._hand.take(client, message, self.expected)
         except Malformed as error:
             self._count_fault(client, str(error))
         else:

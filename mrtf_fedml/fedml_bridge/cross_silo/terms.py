@@ -71,5 +71,6 @@ def _first_difference(names: Any, here: Terms) -> str:
 
 def _privacy(clip_and_sigma: Any) -> str:
     if isinstance(clip_and_sigma, list) and len(clip_and_sigma) == 2:
-        return f"clip {str(clip_and_sigma[0])[:20]}, sigma {str(clip_and_sigma[1])[:20]}"
+        clip, sigma = (ascii(value)[:20] for value in clip_and_sigma)
+        return f"clip {clip}, sigma {sigma}"
     return "none"

@@ -14,30 +14,25 @@ from typing import Any
 
 import torch
 from fedml.core import ClientTrainer
-from torch import Tensor
 
-from ...algorithms import ClientUpdate
 from ...data import from_fedml
 from ...errors import UserError
 from ...models.weights import clone
 from ...process.failure import one_for_all
 from ...process.logs import open_log
 from ...process.start import HOW_TO_START, agreement
-from ...process.waiting import quiet_barrier
-from ...rounds.round import Handout
+from ...process.waiting import quiet_barrier, wait_until
 from ..client_turn import ClientSeat
-from ..messages import Payload, start_payload, update_of, weights_of
+from ..messages import Payload, weights_of
 from ..nccl import asked_for_nccl
 from ..server_side import AlgorithmAggregator
 from ..session import Session
-from .placement import Placement
-from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, require_nccl, without_logits
+from .refinery import DISTIL, RankCrew, RefiningTrainer, SharedBench, require_nccl
+from .trainers import STOP, TRAINED, Trainers
 from .transport import Channel, Parcel
 from .watch import RankWatch
 
 _log = logging.getLogger(__name__)
-
-TRAIN, TRAINED, STOP = "train", "trained", "stop"
 
 
 class MPISimulation:
@@ -95,51 +90,18 @@ class _Server:
     """Rank 0: hands out clients, and does all that the server does in one process."""
 
     def __init__(self, channel: Channel, session: Session, crew: RankCrew | None, shared: bool) -> None:
-        self.channel = channel
         self.session = session
-        self.samples: dict[int, int] = session.dataset[4]
-        #: By client: its payload and its model's logits, where the ranks compute them.
-        self.predicted: dict[int, tuple[Payload, Tensor]] = {}
-        self.watch = RankWatch(session.server.settings.silo.rank_timeout, str(session.store.path))
+        watch = RankWatch(session.server.settings.silo.rank_timeout, str(session.store.path))
+        self.trainers = Trainers(channel, session.dataset[4], watch)
+        #: Ranks that distil with the server cannot train meanwhile.
+        self.begin = self.trainers.begin if crew is None else None
         if shared:
             server = session.server
-            server.bench = SharedBench(server.bench, channel, crew, session.args, self.predicted)
+            server.bench = SharedBench(server.bench, channel, crew, session.args, self.trainers.predicted)
 
     def run(self) -> None:
-        self.session.play(self._ask)
-        self.channel.send(Parcel(STOP), range(1, self.channel.ranks))
-
-    def _ask(self, handout: Handout) -> list[ClientUpdate]:
-        """The clients' updates, in the order of the clients, whichever rank was done first."""
-        self.channel.meanwhile = self.watch.look
-        try:
-            return self._trained(handout)
-        finally:
-            self.channel.meanwhile = None
-
-    def _trained(self, handout: Handout) -> list[ClientUpdate]:
-        placement = Placement(handout.clients, self.samples)
-        for rank in range(1, self.channel.ranks):
-            self._hand_out(placement, handout, rank, first=True)
-        self.predicted.clear()
-        updates: dict[int, ClientUpdate] = {}
-        while len(updates) < len(handout.clients):
-            parcel = self.channel.receive()
-            self.watch.answers(parcel.sender)
-            # The weights are with the rank since its first client of the round.
-            self._hand_out(placement, handout, parcel.sender, first=False)
-            client, (payload, logits) = parcel.facts["client"], without_logits(parcel.tensors)
-            updates[client] = update_of(client, self.samples[client], payload)
-            if logits is not None:
-                self.predicted[client] = (payload, logits)
-        return [updates[client] for client in handout.clients]
-
-    def _hand_out(self, placement: Placement, handout: Handout, rank: int, first: bool) -> None:
-        client = placement.next_client()
-        if client is not None:
-            self.watch.begins(rank, client, handout.round)
-            tensors = start_payload(handout.weights if first else {}, handout.extra(client))
-            self.channel.send(Parcel(TRAIN, {"round": handout.round, "client": client}, tensors), [rank])
+        self.session.play(self.trainers.trained, begin=self.begin)
+        self.trainers.dismiss()
 
 
 class _Trainer:
@@ -153,12 +115,19 @@ class _Trainer:
 
     def run(self) -> None:
         start: Payload = {}
+        lot: list[tuple[int, int, Payload]] = []
         while (order := self.channel.receive(0)).kind != STOP:
             if order.kind == DISTIL and self.refining is not None:
                 self.refining.distil(order)
                 continue
             start = weights_of(order.tensors) or start
-            self._train(order.facts["round"], order.facts["client"], {**start, **order.tensors})
+            lot.append((order.facts["round"], order.facts["client"], {**start, **order.tensors}))
+            # The server waits until it has handed out the whole lot: only then is there time to train.
+            if not order.facts["more"]:
+                for client_turn in lot:
+                    self._train(*client_turn)
+                lot = []
+        wait_until(self.channel.all_taken)
 
     def _train(self, round_index: int, client: int, start: Payload) -> None:
         began = time.perf_counter()
@@ -167,7 +136,7 @@ class _Trainer:
         seconds = time.perf_counter() - began
         if self.refining is not None:
             payload = self.refining.with_logits(payload)
-        self.channel.send(Parcel(TRAINED, {"client": client}, payload), [0])
+        self.channel.post(Parcel(TRAINED, {"client": client}, payload), 0)
         samples = self.seat.samples[client]
         _log.info("round=%d client=%d samples=%d seconds=%.4f", round_index, client, samples, seconds)
 

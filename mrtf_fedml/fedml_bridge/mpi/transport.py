@@ -67,6 +67,7 @@ class Channel:
         self.ranks: int = self.comm.Get_size()
         #: Called again and again while this rank waits for another.
         self.meanwhile: Callable[[], None] | None = None
+        self._posted: list[Any] = []
 
     def send(self, parcel: Parcel, ranks: Iterable[int]) -> None:
         """To each of `ranks`; returns when all have it."""
@@ -75,13 +76,29 @@ class Channel:
         for request in requests:
             wait_until(request.Test, self.meanwhile)
 
+    def post(self, parcel: Parcel, rank: int) -> None:
+        """To `rank`, which may be busy: it takes the parcel when it listens, and this rank goes on meanwhile."""
+        pieces = [piece.numpy() for piece in pack(parcel).split(PIECE)]
+        # A request holds its piece until it is done.
+        self._posted += [self.comm.Isend(piece, dest=rank, tag=_TAG) for piece in pieces]
+
+    def all_taken(self) -> bool:
+        """Whether all that was posted has been received."""
+        self._posted = [request for request in self._posted if not request.Test()]
+        return not self._posted
+
     def receive(self, rank: int = ANY_RANK) -> Parcel:
         """The next parcel from `rank`."""
         from mpi4py import MPI
 
         status = MPI.Status()
         source = MPI.ANY_SOURCE if rank == ANY_RANK else rank
-        wait_until(lambda: self.comm.Iprobe(source=source, tag=_TAG, status=status), self.meanwhile)
+
+        def is_there() -> bool:
+            self.all_taken()
+            return bool(self.comm.Iprobe(source=source, tag=_TAG, status=status))
+
+        wait_until(is_there, self.meanwhile)
         sender = status.Get_source()
         buffer = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)
         self._receive_into(buffer, sender)

@@ -23,7 +23,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["mrtf_fedml.commands.run", "mrtf_fedml.fedml_bridge.launcher", "grpc"])
 
 #: Nothing here takes as long on an idle machine; a loaded one may.
-PATIENCE = 150.0
+PATIENCE = 300.0
 
 
 def free_ports(number: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from fedml.cross_silo.server.message_define import MyMessage
 
+from mrtf_fedml.algorithms.judging import VOTES
 from mrtf_fedml.data import load_for
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.cross_silo.terms import Terms
@@ -21,7 +22,7 @@ from mrtf_fedml.fedml_bridge.cross_silo.transports.codec import WEIGHTS, encode
 from mrtf_fedml.fedml_bridge.cross_silo.transports.grpc import GrpcBackend
 from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
 from mrtf_fedml.fedml_bridge.launcher import model_of
-from mrtf_fedml.fedml_bridge.messages import LOSS, SAMPLES
+from mrtf_fedml.fedml_bridge.messages import EXTRA, LOSS, SAMPLES
 from mrtf_fedml.settings import RunSettings, SiloSettings
 from tests.backends.cross_silo.conftest import bucket_client
 from tests.backends.cross_silo.federation import Federation, wait_until
@@ -66,6 +67,10 @@ BAD_ANSWERS: dict[str, Callable[[Params], bytes]] = {
     "its round is a list": changed(round_idx=[0]),
     "its number of samples is a str": changed(**{SAMPLES_FACT: "many"}),
     "its number of samples is -5": changed(**{SAMPLES_FACT: -5}),
+    "its number of samples is a far too large number": changed(**{SAMPLES_FACT: 10**4000}),
+    "of 65 dimensions": weights(lambda sent: sent.update({EXTRA + "x": torch.zeros([1] * 65)})),
+    "its votes on the models are no hits": weights(lambda sent: sent.update({EXTRA + VOTES: torch.full((3,), 1e38)})),
+    "its loss is 1e+308": weights(lambda sent: sent.update({LOSS: torch.tensor(1e308, dtype=torch.float64)})),
     "its loss is no single number": weights(lambda sent: sent.update({LOSS: torch.zeros(3)})),
     "its count of samples is no number": weights(lambda sent: sent.update({SAMPLES: torch.tensor(-1)})),
     "torch.int32 of shape": weights(lambda sent: sent.update({first(sent): sent[first(sent)].int()})),
@@ -91,6 +96,7 @@ STRANGE_BYTES = [
     headed({"msg_type": protocol.ANSWER, "sender": {"a": 1}, "receiver": 0}),
     headed({"msg_type": protocol.ANSWER, "sender": 77, "receiver": 0}),
     headed({"msg_type": protocol.STATUS, "sender": 2, "receiver": 0, "terms": 7}),
+    headed({"msg_type": protocol.STATUS, "sender": 2, "receiver": 0, "number": 10**4000, "incarnation": ["x"]}),
 ]
 
 
@@ -181,7 +187,7 @@ def test_a_message_that_came_before_is_not_heard_again(tmp_path: Path) -> None:
 
 def test_over_mqtt_nobody_reads_or_removes_what_is_not_its_own(tmp_path: Path, mqtt_s3: Params) -> None:
     store = bucket_client(mqtt_s3["customized_training_s3_config"]["CN_S3_ENDPOINT"])
-    keys = {"comm_round": 6, "model": "mlp", "max_faults": 5}
+    keys = {"comm_round": 7, "model": "mlp", "max_faults": 6}
     with Federation(tmp_path, 2, "MQTT_S3", **keys) as federation:
         federation.config["common_args"]["run_id"] = "hostile"
         federation.comm.update(mqtt_s3)
@@ -211,6 +217,7 @@ def test_over_mqtt_nobody_reads_or_removes_what_is_not_its_own(tmp_path: Path, m
             "is not its own": {WEIGHTS: ["a", "list"]},
             "its number of samples is a str": {SAMPLES_FACT: "many"},
             "it carries no weights": {WEIGHTS: None},
+            "are not in the S3 bucket": {WEIGHTS: f"fedml_hostile_2_{uuid.uuid4()}"},
         }
         try:
             terms = terms_of(federation)

@@ -18,18 +18,26 @@ from tests.backends.cross_silo.federation import PATIENCE, Federation
 from tests.conftest import write_yaml
 
 SILOS = 3
-ROUNDS = {"comm_round": 3}
-PARTICIPATION = {"all": {}, "two of three": {"client_num_per_round": 2}}
+ROUNDS: dict[str, Any] = {"comm_round": 3}
+#: Where all take part the paper's words are run; where two do, the preset whose clients judge.
+PARTICIPATION: dict[str, dict[str, Any]] = {"all": {}, "two of three": {"client_num_per_round": 2, "preset": "tuned"}}
 
 
 def answer(run_dir: Path) -> tuple[bytes, bytes]:
     return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
 
 
+def estimates(run_dir: Path) -> list[float | None]:
+    """The accuracy that the clients estimate, round by round."""
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line).get("estimated_accuracy") for line in lines]
+
+
 def assert_same(federation: Federation, reference: Path) -> None:
     codes = [party.ended() for party in federation.start_all()]
     assert codes == [0] * (SILOS + 1), "\n".join(party.told for party in federation.parties)
     assert answer(federation.run_dir) == answer(reference)
+    assert estimates(federation.run_dir) == estimates(reference)
 
 
 @pytest.mark.parametrize("who", PARTICIPATION)
@@ -136,6 +144,13 @@ def test_three_times_each(
             federation.comm |= mqtt_s3
             federation.config["common_args"]["run_id"] = f"turn-{turn}"
             assert_same(federation, one_process(SILOS, **ROUNDS))
+
+
+def test_clients_judge_where_two_of_three_take_part(one_process: Callable[..., Path]) -> None:
+    """Otherwise the tests above would not see what is judged."""
+    told = estimates(one_process(SILOS, **ROUNDS, **PARTICIPATION["two of three"]))
+    assert told[0] is None
+    assert None not in told[1:]
 
 
 def test_two_of_three_are_not_always_the_same_two() -> None:

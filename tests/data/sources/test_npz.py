@@ -149,6 +149,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"class_names": np.array(["a", "b"])}, "class_names has 2 names but y_train holds class 2; name every"),
     ({"class_names": np.array(["a", "b", "a"])}, "class_names has 'a' twice; give each class"),
+    ({"class_names": np.array(["a", "b", "c" * 200_000])}, "of 200000 letters; give 10000 at most"),
 ]
 
 

@@ -18,6 +18,10 @@ from torch import Tensor
 
 WEIGHTS = Message.MSG_ARG_KEY_MODEL_PARAMS
 _ORDER = "weights_order"
+#: Facts, without the weights, are short; names of classes are the longest among them.
+LONGEST_FACTS = 2**20
+#: What a reader says of a stranger's bytes may repeat them at length.
+_LONGEST_REASON = 200
 
 
 class UnreadableMessage(ValueError):
@@ -45,8 +49,17 @@ def decode_weights(block: bytes) -> OrderedDict[str, Tensor]:
         order = json.loads(json.loads(block[8 : 8 + size])["__metadata__"][_ORDER])
         tensors = load(block)
         return OrderedDict((key, tensors[key]) for key in order)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableMessage(f"a block of weights cannot be read ({error})") from error
+    except (
+        SafetensorError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        ArithmeticError,
+    ) as error:
+        reason = ascii(str(error))[1:-1][:_LONGEST_REASON]
+        raise UnreadableMessage(f"a block of weights cannot be read ({reason})") from error
 
 
 def encode(params: Mapping[str, Any]) -> bytes:
@@ -61,6 +74,8 @@ def encode(params: Mapping[str, Any]) -> bytes:
 def decode(raw: bytes) -> Message:
     """The message that `encode` made bytes of."""
     size = int.from_bytes(raw[:4], "little")
+    if size > LONGEST_FACTS:
+        raise UnreadableMessage(f"{len(raw)} bytes are no message of ours: {size} of them would be its facts")
     try:
         params = json.loads(raw[4 : 4 + size])
     except (ValueError, RecursionError) as error:

@@ -58,6 +58,8 @@ class _Servicer(GRPCCOMMServicer):
     """FedML's door: with certificates, nobody comes in by another's name."""
 
     certified = False
+    #: Bytes that may wait to be read.
+    most_bytes = 2**31
 
     def sendMessage(self, request: CommRequest, context: grpc.ServicerContext) -> CommResponse:
         """Take the message in, with who has called."""
@@ -68,8 +70,11 @@ class _Servicer(GRPCCOMMServicer):
                 reason = f"the certificate is of {', '.join(sorted(names))[:100]}, not of {name_of(caller)!r}"
                 _log.warning("a message was refused: %s", reason)
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-        if self.message_q.qsize() >= MOST_UNREAD:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait to be read")
+        with self.message_q.mutex:
+            unread = [len(content) for _, content in filter(None, self.message_q.queue)]
+        if len(unread) >= MOST_UNREAD or sum(unread) > self.most_bytes:
+            # Who means it seriously tries again.
+            context.abort(grpc.StatusCode.UNAVAILABLE, "too many messages wait to be read")
         self.message_q.put((caller, request.message))
         return CommResponse()
 
@@ -90,6 +95,7 @@ class GrpcBackend(SiloBackend):
         check_own_name(settings, address.own_id)
         servicer = _Servicer(own.grpc_server_ip, own.grpc_server_port, len(address.ranks), address.rank)
         servicer.message_q, servicer.certified = self.arrived, self._credentials is not None
+        servicer.most_bytes = (address.silos + 1) * address.longest
         taken_in = [*_OPTIONS, ("grpc.max_receive_message_length", min(address.longest, 2**31 - 1))]
         self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=taken_in)
         add_gRPCCommManagerServicer_to_server(servicer, self._server)
@@ -127,7 +133,7 @@ class GrpcBackend(SiloBackend):
         caller, content = raw
         message = decode(content)
         if self._credentials is not None and str(message.get_sender_id()) != str(caller):
-            raise UnreadableMessage(f"{name_of(caller)} speaks in the name of {str(message.get_sender_id())[:20]}")
+            raise UnreadableMessage(f"{name_of(caller)} speaks in the name of {str(message.get_sender_id())[:20]!r}")
         return message
 
     def send_message(self, msg: Message) -> None:

@@ -27,6 +27,7 @@ from ....errors import RunStopped, UserError
 from ....settings import SiloSettings
 from .backend import MOST_UNREAD, PartyAddress, SiloBackend, Unreachable
 from .codec import (
+    LONGEST_FACTS,
     WEIGHTS,
     UnreadableMessage,
     encode_weights,
@@ -38,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 _BROKER_KEYS = ("BROKER_HOST", "BROKER_PORT", "MQTT_USER", "MQTT_PWD", "MQTT_KEEPALIVE")
 _BUCKET_KEYS = ("BUCKET_NAME", "CN_S3_AKI", "CN_S3_SAK")
-#: A message without its weights, which go through the bucket, is short; names of classes are the longest in it.
-_LONGEST_FACTS = 2**20
 #: How the key of an upload ends.
 _UPLOADED = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _S3_ERRORS = (BotoCoreError, ClientError, Boto3Error)
@@ -61,7 +60,7 @@ class _FedmlMqtt(MqttS3MultiClientsCommManager):
 
     def _on_message(self, msg: Any) -> None:
         # The network thread must not wait for S3, or the broker takes this party for dead.
-        if len(msg.payload) > _LONGEST_FACTS or self.backend.arrived.qsize() >= MOST_UNREAD:
+        if len(msg.payload) > LONGEST_FACTS or self.backend.arrived.qsize() >= MOST_UNREAD:
             _log.warning("a message of %d bytes on our topic was dropped", len(msg.payload))
             return
         self.backend.arrived.put((msg.topic, msg.payload))
@@ -167,6 +166,9 @@ class MqttBackend(SiloBackend):
             if found["ContentLength"] > self._address.longest:
                 return UnreadableMessage(f"its weights in the S3 bucket are {found['ContentLength']} bytes")
             return weights_or_fault(found["Body"].read())
+        except self._s3.exceptions.NoSuchKey:
+            # Its sender named a key of its own, and laid nothing there.
+            return UnreadableMessage("its weights are not in the S3 bucket")
         except _S3_ERRORS as error:
             raise UnreadableMessage(f"its weights could not be fetched from the S3 bucket ({error})") from error
 
