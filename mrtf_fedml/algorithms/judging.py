@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..models.weights import load
 from ..randomness import torch_generator
-from ..settings import MrTFSettings
+from ..settings import MrTFSettings, TrainSettings
 from .exchange import ClientTask, ClientUpdate, ServerState, Weights
 
 #: What is the refinery's, in memory and in messages, stands under this prefix; the rest is the base's.
@@ -75,9 +75,9 @@ def unless_asked_to_judge(given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if asked else {"client_judgement": False}
 
 
-def kept_back(refinery: MrTFSettings, all_take_part: bool) -> float:
+def kept_back(refinery: MrTFSettings, train: TrainSettings) -> float:
     """The share of a client's samples that judge and never train: who takes part in every round has just learnt all."""
-    given = refinery.client_validation
+    given, all_take_part = refinery.client_validation, train.client_num_per_round == train.client_num_in_total
     return given if given is not None else _KEPT_BACK if all_take_part else 0.0
 
 
@@ -136,8 +136,8 @@ def unusable_votes(update: ClientUpdate) -> str | None:
     votes = update.extra.get(VOTES)
     if votes is None:
         return None
-    told = votes.double().flatten().tolist()
-    counted = len(told) == 3 and 0 <= max(told[:2]) <= told[2] <= _MOST_ANSWERS and min(told) >= 0
+    counts = votes.double().flatten().tolist()
+    counted = len(counts) == 3 and 0 <= max(counts[:2]) <= counts[2] <= _MOST_ANSWERS and min(counts) >= 0
     return None if counted else "its votes on the models are no hits among samples"
 
 

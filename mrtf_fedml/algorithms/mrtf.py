@@ -77,8 +77,7 @@ class MrTF(Algorithm):
             # What a run writes down is what it does.
             self.own = self.refinery
         self.judging = self.refinery.client_judgement
-        train = settings.train
-        self.kept_back = kept_back(self.refinery, train.client_num_per_round == train.client_num_in_total)
+        self.kept_back = kept_back(self.refinery, settings.train)
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -143,8 +142,8 @@ class MrTF(Algorithm):
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
         reported = mean_loss(updates)
         own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
-        earlier = state.memory.get(_LOSSES, [])
-        local_loss = loss_before(earlier, bench.classes) if self.refinery.loss_window > 0 else own_loss
+        window = self.refinery.loss_window
+        local_loss = loss_before(state.memory.get(_LOSSES, []), bench.classes) if window > 0 else own_loss
         with forked(self.seed, "distillation dropout", state.round):
             refined = refine(
                 bench.model,
@@ -176,8 +175,8 @@ class MrTF(Algorithm):
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
         if refined.shares is not None:
             after = replace(after, memory={**after.memory, _SHARES: refined.shares.cpu()})
-        if self.refinery.loss_window > 0:
-            losses = [*earlier, own_loss][-self.refinery.loss_window :]
+        if window > 0:
+            losses = [*state.memory.get(_LOSSES, []), own_loss][-window:]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
         predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
         predictions["targets"] = refined.targets

@@ -58,8 +58,11 @@ def _labels(run_dir: Path) -> dict[str, str]:
     file = run_dir / "predictions.csv"
     if not file.is_file():
         return {}
-    with file.open(newline="", encoding="utf-8") as lines:
-        return {row["id"]: row["class_name"] for row in csv.DictReader(lines)}
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            return {row["id"]: row["class_name"] for row in csv.DictReader(lines)}
+    except (OSError, ValueError, KeyError, csv.Error):
+        raise UserError(f"{str(file)!r} is not as a run wrote it; resume the run to write its answer anew") from None
 
 
 def _said(value: Any) -> str:
@@ -78,7 +81,7 @@ def _row(run_dir: Path) -> tuple[str, ...]:
         named = str(data.get("loader") or (summary or {}).get("dataset") or data["dataset"])
         algorithm = str((summary or {}).get("algorithm") or train["federated_optimizer"])
         return (run_dir.name, started, named, algorithm, f"{done}/{asked}", _accuracy(summary), _state(summary, done))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return (run_dir.name, started, "-", "-", "-", "-", "its files cannot be read")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import UserError
 from ..randomness import numpy_generator
 from ..settings import DataSettings
-from .fewer import evenly_spaced
+from .fewer import evenly_spaced, without_period
 from .sources.source import Labels, Source, Users
 
 logger = logging.getLogger("mrtf_fedml")
@@ -22,6 +22,9 @@ def with_fewer_samples(source: Source, settings: DataSettings) -> Source:
     if wanted is None:
         return source
     rows = evenly_spaced("client_samples", wanted, there, f"the clients have only {there} samples")
+    # Where classes take turns, every n-th sample may be of the same few of them, half of them at most.
+    if 2 * len(np.unique(source.y_train[rows])) <= len(np.unique(source.y_train)):
+        rows = without_period(wanted, there)
     users = None if source.users is None else replace(source.users, train=source.users.train[rows])
     return replace(source, x_train=source.x_train[rows], y_train=source.y_train[rows], users=users)
 

@@ -37,6 +37,7 @@ def is_compiled(model: nn.Module) -> bool:
 def reading(model: nn.Module, inputs: Tensor, whole: int) -> Any:
     """model(inputs), compiled where the model is to be and the batch has `whole` samples.
 
+    >>> import torch
     >>> reading(nn.Linear(2, 3), torch.zeros(4, 2), whole=4).shape
     torch.Size([4, 3])
     """

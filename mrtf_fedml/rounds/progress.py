@@ -103,7 +103,7 @@ def every_runs_numbers(line: Mapping[str, Any]) -> dict[str, str]:
     {'estimated': '0.78 ± 0.02'}
     """
     words = _as_text({word: line.get(key) for key, word in _SHOWN.items()})
-    if "estimated" in words:
+    if "estimated" in words and "estimated_error" in line:
         words["estimated"] = f"{line['estimated_accuracy']:.2f} ± {line['estimated_error']:.2f}"
     return words
 

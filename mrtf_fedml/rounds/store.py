@@ -145,7 +145,10 @@ class RunStore:
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a kill has cut short, and one that is broken, are left out."""
         file = self.path / _METRICS
-        lines, read = file.read_bytes().splitlines(keepends=True) if file.exists() else [], []
+        try:
+            lines, read = file.read_bytes().splitlines(keepends=True) if file.exists() else [], []
+        except OSError as error:
+            raise UserError(f"{str(file)!r} cannot be read ({error.strerror}); restore it") from None
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 continue

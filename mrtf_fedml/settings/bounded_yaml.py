@@ -11,6 +11,7 @@ from ..errors import UserError
 #: No configuration of a person's has so many bytes, nor so many letters when its anchors are written out.
 LARGEST = 50_000
 DEEPEST = 50
+_LONGEST_NUMBER = 1000
 
 
 def load_yaml(text: str, largest: int = LARGEST) -> Any:
@@ -73,5 +74,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
             known = 1 + sum(_size(value, sizes) for value in node.value)
         else:
             known = 1 + len(node.value)
+            if node.tag == "tag:yaml.org,2002:int" and known > _LONGEST_NUMBER:
+                # In base 16 Python reads any length, and can write none of it.
+                raise UserError(f"holds a number of {len(node.value)} digits, too many for a configuration")
         sizes[id(node)] = known
     return known

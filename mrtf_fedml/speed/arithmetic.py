@@ -48,11 +48,11 @@ def operations_of(model: nn.Module, inputs: Tensor, backward: bool) -> Operation
             output.sum().backward()
     counts = counter.get_flop_counts()["Global"]
     convolutions = sum(number for name, number in counts.items() if "convolution" in str(name))
-    products = sum(counts.values()) - convolutions + _recurrent(model, inputs) * (3 if backward else 1)
+    products = sum(counts.values()) - convolutions + recurrent_operations(model, inputs) * (3 if backward else 1)
     return Operations(int(products), int(convolutions))
 
 
-def _recurrent(model: nn.Module, inputs: Tensor) -> int:
+def recurrent_operations(model: nn.Module, inputs: Tensor) -> int:
     """PyTorch counts no operation of an LSTM: 8 H (I + H) per step, sample and layer."""
     total = 0
     for module in model.modules():
@@ -62,6 +62,21 @@ def _recurrent(model: nn.Module, inputs: Tensor) -> int:
                 width = module.input_size if layer == 0 else module.hidden_size
                 total += steps * 8 * module.hidden_size * (width + module.hidden_size)
     return total
+
+
+class MemoryMeter:
+    """What an optimiser that passes over all weights takes at least: memory is its limit, not arithmetic."""
+
+    #: Adam reads the weights, their gradients and two moments, and writes the weights and the moments.
+    _ADAM = 7
+
+    def __init__(self, model: nn.Module) -> None:
+        self._from = torch.ones(sum(parameter.numel() for parameter in model.parameters()))
+        self._to = torch.ones_like(self._from)
+
+    def adam_seconds(self) -> float:
+        """Of one step, at the speed of a copy of so many numbers, which reads once and writes once."""
+        return min(cpu_seconds(lambda: self._to.copy_(self._from)) for _ in range(3)) * self._ADAM / 2
 
 
 class RateMeter:

@@ -6,22 +6,28 @@ together from them. The targets are timed whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..algorithms import ServerBench
 from ..models import FeatureTap, in_layout
 from ..refinery.targets import distillation_targets
 from ..settings import MrTFSettings
-from .arithmetic import RateMeter, operations_of
+from .arithmetic import MemoryMeter, RateMeter, operations_of
 from .measure import REPETITIONS, Row, by_turns, row_of
+from .products import Products
 from .scenes import REFINING, SMALL, Scene
 
 _BATCH = 64
+#: A pass may take any batch: the limit is that of the fastest of these.
+_PASSES = (64, 256, 1024)
 
 
 def refining(quick: bool) -> list[Row]:
-    """A row per part and one for the whole, of each scene."""
+    """A row per part and some for the whole, of each scene."""
     rows: list[Row] = []
     for scene in SMALL if quick else REFINING:
         rows += _scene(scene, 1 if quick else REPETITIONS)
@@ -41,52 +47,84 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
     def distil() -> None:
         bench.distil(model, inputs, followed, settings, torch.Generator().manual_seed(0))
 
-    meter = RateMeter(any(isinstance(module, nn.Conv2d) for module in model.modules()))
-    rates = []
+    limits = _Limits(model, inputs)
+    known: list[dict[str, float]] = []
     taken = by_turns(
         {
-            "rates": lambda: rates.append(meter.measure()),
+            "limits": lambda: known.append(limits.now()),
             "teachers": lambda: bench.read(model),
             "targets": lambda: distillation_targets(logits, logits[:2], None, 1.0, settings),
             "distilling": distil,
         },
         repetitions,
     )
-    # Of the product and the convolution alone, without the call that is not counted.
-    known = rates[-repetitions:]
-    passes = (scene.teachers + 2) * scene.samples / read
-    forward = operations_of(model.eval(), inputs[:_BATCH], backward=False).times(read / len(inputs[:_BATCH]))
-    step = operations_of(model, inputs[:_BATCH], backward=True)
-    least = {
-        "teachers": [rate.seconds(forward) for rate in known],
-        "distilling": [rate.seconds(step) * steps for rate in known],
-    }
-    means = "least time of the arithmetic / time taken"
-    rows = [
-        row_of(f"{part}: {scene.name}", least[part], taken[part], means, "more", cpu_seconds=taken[part])
-        for part in least
+    # Without the call that is not counted.
+    known = known[-repetitions:]
+    passes, rounds = (scene.teachers + 2) * scene.samples, scene.steps
+    spent = [
+        one * passes / read + two + three * rounds / steps
+        for one, two, three in zip(taken["teachers"], taken["targets"], taken["distilling"], strict=True)
     ]
-    whole = [
-        (limit * passes + one * scene.steps / steps, read_ * passes + targets + distilled * scene.steps / steps)
-        for limit, one, read_, targets, distilled in zip(
-            least["teachers"],
-            least["distilling"],
-            taken["teachers"],
-            taken["targets"],
-            taken["distilling"],
-            strict=True,
-        )
-    ]
-    rows.append(
-        row_of(
+
+    def least(sample: str, step: str) -> list[float]:
+        return [limit[sample] * passes + limit[step] * rounds for limit in known]
+
+    means = "products, each at its shape's rate / time taken"
+    return [
+        _row(f"teachers: {scene.name}", [limit["sample"] * read for limit in known], taken["teachers"], means),
+        _row(f"distilling: {scene.name}", [limit["step"] * steps for limit in known], taken["distilling"], means),
+        _row(
             f"whole: {scene.name}",
-            [limit for limit, _ in whole],
-            [spent for _, spent in whole],
+            least("sample", "step"),
+            spent,
             means,
-            "more",
-            cpu_seconds_per_round=[spent for _, spent in whole],
             targets_seconds=taken["targets"],
-            gigaflops=[(rate.products / 1e9, rate.convolutions / 1e9) for rate in known],
-        )
-    )
-    return rows
+            gigaflops=[(limit["products"] / 1e9, limit["convolutions"] / 1e9) for limit in known],
+            adam_seconds_per_step=[limit["adam"] for limit in known],
+        ),
+        _row(
+            f"whole with Adam: {scene.name}",
+            [one + limit["adam"] * rounds for one, limit in zip(least("sample", "step"), known, strict=True)],
+            spent,
+            "the same and Adam's passes over memory / time taken",
+        ),
+        _row(
+            f"whole, one rate: {scene.name}",
+            least("plain_sample", "plain_step"),
+            spent,
+            "all operations at a large product's rate / time taken",
+        ),
+    ]
+
+
+class _Limits:
+    """The least seconds of a sample that is read and of a step, as often as they are asked for."""
+
+    def __init__(self, model: nn.Module, inputs: Tensor) -> None:
+        batch = inputs[:_BATCH]
+        convolutional = any(isinstance(module, nn.Conv2d) for module in model.modules())
+        self._meter, self._memory = RateMeter(convolutional), MemoryMeter(model)
+        self._step = Products(model.train(), batch, backward=True)
+        self._step_operations = operations_of(model, batch, backward=True)
+        model.zero_grad(set_to_none=True)
+        model.eval()
+        sizes = [size for size in _PASSES if size <= len(inputs)] or [len(inputs)]
+        self._reads = {size: Products(model, inputs[:size], backward=False) for size in sizes}
+        self._sample_operations = operations_of(model, batch, backward=False).times(1 / len(batch))
+
+    def now(self) -> dict[str, float]:
+        """A shared machine changes: measured beside each repetition."""
+        rates = self._meter.measure()
+        return {
+            "sample": min(products.seconds(rates.products) / size for size, products in self._reads.items()),
+            "step": self._step.seconds(rates.products),
+            "plain_sample": rates.seconds(self._sample_operations),
+            "plain_step": rates.seconds(self._step_operations),
+            "adam": self._memory.adam_seconds(),
+            "products": rates.products,
+            "convolutions": rates.convolutions,
+        }
+
+
+def _row(name: str, least: Sequence[float], spent: Sequence[float], means: str, **detail: Any) -> Row:
+    return row_of(name, least, spent, means, "more", cpu_seconds=list(spent), **detail)

@@ -84,3 +84,15 @@ def test_the_unlabelled_set_gives_its_inputs_in_order_and_no_label() -> None:
     labels = torch.cat([y for _, y in given])
     assert labels.dtype == torch.int64
     assert labels.tolist() == [-1] * 5
+
+
+def test_batches_that_are_copied_out_together_begin_where_their_own_copies_would() -> None:
+    # 16 numbers are 64 bytes: batches of three are copied together. 5 numbers are not: each is copied alone.
+    for width in (16, 5):
+        inputs, rows = torch.randn(40, width), np.arange(39, 0, -3)
+        batches = list(TensorShard(inputs, torch.arange(40), rows, batch_size=3))
+        assert [len(labels) for _, labels in batches] == [3, 3, 3, 4]
+        assert torch.equal(torch.cat([batch for batch, _ in batches]), inputs[torch.as_tensor(rows)])
+        assert all(batch.data_ptr() % 64 == 0 and batch.is_contiguous() for batch, _ in batches)
+        owners = {batch.untyped_storage().data_ptr() for batch, _ in batches}
+        assert len(owners) == (1 if width == 16 else 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +156,21 @@ def test_the_run_has_as_many_clients_as_users(tmp_path: Path) -> None:
 
 
 def test_fewer_samples_are_evenly_spaced_and_keep_their_users() -> None:
-    whole = source([0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2])
+    whole = replace(source([0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2]), y_train=np.array([0, 0, 0, 0, 1, 1, 1, 1]))
     part = with_fewer_samples(whole, DataSettings(client_samples=4))
     assert part.x_train[:, 0].tolist() == [0, 2, 4, 6]
-    assert part.y_train.tolist() == [0, 0, 0, 0]
+    assert part.y_train.tolist() == [0, 0, 1, 1]
     assert part.users is not None
     assert part.users.train.tolist() == [0, 0, 1, 2]
     assert len(part.x_test) == 3
     assert with_fewer_samples(whole, DataSettings()) is whole
     with pytest.raises(UserError, match="client_samples is 9 but the clients have only 8 samples"):
         with_fewer_samples(whole, DataSettings(client_samples=9))
+
+
+def test_fewer_samples_of_classes_that_take_turns_are_of_all_of_them() -> None:
+    whole = replace(source([0] * 4000, [0]), y_train=np.arange(4000) % 10)
+    for samples in (200, 500):
+        part = with_fewer_samples(whole, DataSettings(client_samples=samples))
+        assert np.bincount(part.y_train, minlength=10).min() > samples // 20
+        assert np.all(np.diff(part.x_train[:, 0]) > 0), "one of each stretch, in the order of the file"

@@ -71,6 +71,11 @@ def test_a_run_goes_on_beside_changed_files(finished: Path, tmp_path: Path, caps
     for name in ("examination.json", "summary.json", "split.json", "probabilities.npy", "agreement.npy"):
         run_dir = changed(finished, tmp_path / "w", name, JUNK["not UTF-8"])
         assert said(capsys, "run", "--resume", str(run_dir), "--set", "comm_round=3")[0] == 0
+    for name, content in (("predictions.csv", b"\x93"), ("predictions.csv", b"a\n1,2\n")):
+        run_dir = changed(finished, tmp_path / "w", name, content)
+        assert said(capsys, "runs", "--compare", str(run_dir), str(finished))[0] == 2
+    run_dir = changed(finished, tmp_path / "w", "summary.json", b'{"accuracy": 1%s}' % (b"0" * 400))
+    assert "its files cannot be read" in said(capsys, "runs", str(run_dir.parent))[1]
     run_dir = changed(finished, tmp_path / "w", "other", b"")
     (run_dir / "split.json").unlink()
     (run_dir / "split.json").mkdir()
@@ -105,6 +110,7 @@ def test_values_that_no_sentence_repeats_whole(tmp_path: Path, capsys: pytest.Ca
         "epochs=" + "[" * 3000,
         "epochs=&a [*a]",
         "epochs=" + "9" * 6000,
+        "random_seed=0x" + "f" * 5000,
         "train_args=&a {a: *a}",
     ):
         assert said(capsys, "run", "--cf", str(file), "--set", change)[0] == 2

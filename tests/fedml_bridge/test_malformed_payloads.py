@@ -23,7 +23,7 @@ from mrtf_fedml.fedml_bridge.messages import DEVIATION, EXTRA, LOSS, MEAN, SAMPL
 from mrtf_fedml.rounds.round import _fault
 
 MODEL = {"a.weight": torch.randn(3, 2), "a.bias": torch.randn(3), "steps": torch.tensor(0)}
-FORM = ExpectedWeights(MODEL)
+EXPECTED = ExpectedWeights(MODEL)
 MUTATIONS = 4000
 
 
@@ -35,7 +35,7 @@ def outcome(raw: bytes) -> str:
         protocol.sender_of(message), protocol.status_of(message), protocol.number_of(message)
         protocol.round_of(message)
         samples, payload = protocol.samples_of(message), protocol.weights_in(message)
-        FORM.check(payload)
+        EXPECTED.check(payload)
         return _fault(update_of(1, samples, payload)) or "used"
     except (UnreadableMessage, Malformed) as error:
         reason = str(error)

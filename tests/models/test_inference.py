@@ -82,3 +82,14 @@ def test_wrong_calls_are_refused():
         predict_logits(nn.Linear(4, 3), torch.empty(2, 4), batch_size=-1)
     with pytest.raises(UserError, match=r"shape \(2, 5, 5, 3\)"):
         predict_logits(nn.Linear(4, 3), torch.empty(2, 5, 5, 4))
+
+
+def test_images_are_read_in_smaller_batches_than_vectors():
+    sizes = []
+    for model, inputs in (
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), torch.randn(70, 1, 4, 4)),
+        (nn.Linear(4, 3), torch.randn(70, 4)),
+    ):
+        model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
+        predict_logits(model, inputs)
+    assert sizes == [64, 6, 70]

@@ -116,6 +116,8 @@ def test_gradients_and_inference_mode_do_not_follow():
 def test_is_finite(bad):
     assert weights.is_finite(a_state(1.0, 3))
     assert not weights.is_finite({**a_state(1.0, 3), "scale": torch.tensor(bad)})
+    # Each is finite, though not their sum.
+    assert weights.is_finite({"w": torch.full((4,), 3e38), "half": torch.full((9,), 6e4, dtype=torch.float16)})
 
 
 def test_size_in_bytes():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
+from ...report.reading import MARKS
 from ...rounds.store import RunStore
 from ...settings.yaml_file import with_changes
 from ..plan import ABLATION, Trial, planned
@@ -52,7 +56,7 @@ class Done:
         column: its column's name, which tells so where the row does not.
         rows: what each algorithm reached, by its label.
         metrics: round by round, of each label's runs, a seed each.
-        chance: the accuracy of a model that knows nothing.
+        learnt_from: the accuracy from which a model knows something.
     """
 
     panel: Panel
@@ -60,12 +64,12 @@ class Done:
     column: str
     rows: dict[str, Row]
     metrics: dict[str, list[Metrics]]
-    chance: float = 0.1
+    learnt_from: float = 0.2
 
     @property
     def has_learnt(self) -> bool:
-        """Whether any algorithm has come to twice what chance gives: among those that know nothing none is best."""
-        return max(row.best.mean for row in self.rows.values()) >= 2 * self.chance
+        """Whether any algorithm knows something: among those that know nothing none is best."""
+        return max(row.best.mean for row in self.rows.values()) >= self.learnt_from
 
 
 #: Draws the panels.
@@ -113,9 +117,10 @@ class Comparison:
         for panel in self.panels:
             dataset = DATASETS[panel.parameters.dataset]
             own = budget.on(panel.parameters)
-            share = 1.0 if panel.parameters.split.method != "user" else budget.share
-            each = dataset.samples / panel.parameters.clients
-            server = max(500, dataset.server_samples * (budget.share if share == 1.0 else share))
+            # Of LEAF's users, a tenth of whom is all, a run takes at least a fiftieth.
+            share = max(0.2, budget.share) if panel.parameters.split.method == "user" else budget.share
+            each = budget.of_client(dataset.samples // panel.parameters.clients)
+            server = max(budget.least("server"), dataset.server_samples * share)
             for algorithm in self.algorithms:
                 refines = algorithm not in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "PA")
                 trained = own.chosen * each * own.epochs + (own.refine_steps * REFINE_BATCH if refines else 0)
@@ -159,7 +164,7 @@ class Comparison:
             column,
             {row.label: row for row in rows},
             {label: [read(runner, trial) for trial in own] for label, own in runs.items()},
-            1 / request.data(panel.parameters.dataset).sizes[2],
+            learnt_from(runner.run_dir(trials[0])),
         )
 
     def _numbers(self, done: Done) -> list[Number]:
@@ -182,6 +187,19 @@ class Comparison:
 def read(runner: Runner, trial: Trial) -> Metrics:
     """A run's rounds."""
     return RunStore(runner.run_dir(trial)).read_metrics()
+
+
+def learnt_from(run_dir: Path) -> float:
+    """What no model reaches that knows nothing, on the server's set of a run.
+
+    Twice an equal guess; a quarter above naming always the most frequent class; and, where the server has few samples,
+    three standard errors above a guess.
+    """
+    confusion = json.loads((run_dir / MARKS).read_text())["confusion"]
+    counts = [sum(row) for row in confusion]
+    samples, guess = sum(counts), 1 / len(counts)
+    lucky = guess + 3 * math.sqrt(guess * (1 - guess) / samples)
+    return max(2 * guess, 1.25 * max(counts) / samples, lucky)
 
 
 def named(label: str) -> str:

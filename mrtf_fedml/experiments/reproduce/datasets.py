@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from ...settings import DataSettings
 
 #: The paper's learning rates, of which it reports the best by the server's labels.
 DIGITS_RATES, CIFAR_RATES = (0.1, 0.05, 0.01), (0.05, 0.03, 0.01)
+#: Bytes of a file of LEAF's: its users' names and the first sample.
+_BEGINNING = 1 << 20
 _MNIST_FILES = tuple(
     f"MNIST/raw/{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
 )
@@ -89,7 +92,7 @@ DATASETS = {
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Whether the folder has the dataset, in any layout that its source knows; no file is opened."""
+    """Whether the folder has the dataset, in any layout that its source knows; no sample is read."""
     settings = DataSettings(dataset=name, data_cache_dir=str(folder))
     if name == "mnist":
         stems = [
@@ -103,14 +106,9 @@ def is_there(name: str, folder: Path) -> bool:
     if name in ("cifar10", "cifar100"):
         number = name.removeprefix("cifar")
         unpacked = f"cifar-{number}-batches-py/test_batch" if number == "10" else "cifar-100-python/test"
-        return _all(settings, ("", name, name.upper()), [[f"cifar-{number}-python.tar.gz", unpacked]])
-    folders = femnist.FOLDERS if name == "femnist" else shakespeare.FOLDERS
-    return any(
-        any(folder.joinpath(place, below).glob(train)) and any(folder.joinpath(place, below).glob(test))
-        for place in folders
-        for below in ("", "data")
-        for train, test in (("train/*.json", "test/*.json"), ("*train*.json", "*test*.json"))
-    )
+        own_folder = Path(unpacked).name
+        return _all(settings, ("", name, name.upper()), [[f"cifar-{number}-python.tar.gz", unpacked, own_folder]])
+    return _has_leaf(name, folder)
 
 
 def given_file(name: str, folder: Path) -> Path | None:
@@ -137,3 +135,21 @@ def _has_mnistm(settings: DataSettings, folder: Path) -> bool:
         for train, test in zip(*mnistm.IMAGE_FOLDERS.values(), strict=True)
         if place or train.startswith("mnist_m")
     )
+
+
+def _has_leaf(name: str, folder: Path) -> bool:
+    for place in femnist.FOLDERS if name == "femnist" else shakespeare.FOLDERS:
+        for below in (folder / place, folder / place / "data"):
+            for train, test in (("train/*.json", "test/*.json"), ("*train*.json", "*test*.json")):
+                files = sorted(below.glob(train))
+                if files and any(below.glob(test)):
+                    # In a folder without the dataset's name LEAF's files are told apart by what is in them.
+                    return bool(place) or _holds_text(files[0]) in (None, name == "shakespeare")
+    return False
+
+
+def _holds_text(file: Path) -> bool | None:
+    """Whether the first sample is a text; None where the beginning of the file does not tell."""
+    with file.open("rb") as content:
+        first = re.search(rb'"x"\s*:\s*\[\s*(["\[])', content.read(_BEGINNING))
+    return first.group(1) == b'"' if first else None

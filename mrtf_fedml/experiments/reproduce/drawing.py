@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colours, which stay apart for the colour-blind, and in grey by their dashes and marks.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a8a", "#d55e00", "#7a3e9d", "#b59a00", "#000000")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-", "-", "--", "-.")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-", (0, (6, 1, 1.5, 1)), "--", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "*", "X", "<", ">")
 #: What a mark of the paper's own number is called in a legend.
 PAPERS = "the paper's number"
 FORMATS = ("pdf", "png", "svg")
 #: Inches of the page's width in a journal of one column; figures are drawn at it, so that 8 points are 8 points.
 WIDTH = 7.2
-#: Inches of a line of the legend, and of the foot.
-_LINE, _FOOT_LINE = 0.18, 0.115
+#: Inches of a line of the legend, and of the foot; of a name in the legend with its sign; and of a letter of the foot.
+_LINE, _FOOT_LINE, _NAME, _LETTER = 0.18, 0.115, 1.44, 0.0485
 _SETTINGS = {
     "font.size": 8.0,
     "axes.titlesize": 8.0,
@@ -65,6 +65,7 @@ def one_legend(figure: Figure, panels: Sequence[Sequence[Axes]], columns: int = 
         # Lines come before bars by themselves; what is compared with comes last.
         handles = dict(sorted(handles.items(), key=lambda one: one[0] == PAPERS))
         # Matplotlib fills column after column; who reads, reads line after line.
+        columns = max(1, min(columns, int(figure.get_figwidth() / _NAME)))
         labels, lines = list(handles), math.ceil(len(handles) / columns)
         across = math.ceil(len(labels) / lines)
         labels = [label for column in range(across) for label in labels[column::across]]
@@ -79,7 +80,9 @@ def save(figure: Figure, folder: Path, foot: Sequence[str], name: str = "figure"
     """Write the figure as PDF, PNG and SVG, each with the foot; returns the files."""
     from matplotlib import rc_context
 
-    text = "\n".join(line for said in foot if said for line in textwrap.wrap(said, int(23 * figure.get_figwidth())))
+    text = "\n".join(
+        line for said in foot if said for line in textwrap.wrap(said, int(figure.get_figwidth() / _LETTER))
+    )
     if text:
         figure.supxlabel(text, fontsize=6.5, color="0.25", x=0.01, ha="left")
         # The foot is added to the page, and takes nothing from the panels.

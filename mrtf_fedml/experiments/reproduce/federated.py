@@ -152,12 +152,12 @@ def _group(panels: list[Panel]) -> str:
 
 
 def _rates(datasets: list[str], network: bool) -> str:
-    told = []
+    parts = []
     for name in dict.fromkeys(datasets):
         own = DATASETS[name]
         rates = " or ".join(f"{rate:g}" for rate in own.rates) + (f" (here {own.rate:g})" if len(own.rates) > 1 else "")
-        told.append(f"{own.title} {f'{own.model}, ' * network}rate {rates}, batch {own.batch_size}")
-    return "; ".join(told)
+        parts.append(f"{own.title} {f'{own.model}, ' * network}rate {rates}, batch {own.batch_size}")
+    return "; ".join(parts)
 
 
 FEDERATED = (
@@ -179,6 +179,7 @@ FEDERATED = (
         "compare-other", "Fig. compare-other (Sect. 5.2, Part III)", "LEAF's benchmarks, where a client is a user",
         "MrTF is effective here too, and steadier than Scaffold", _OTHER,
         "10% of the users take part; the paper does not say R, E and T: 10 clients per round, E=3, T=200 are taken",
+        "the drawn users decide how much the server has: --set server_samples=1000 for fewer",
     ),
     _scene(
         "scenes", "Fig. scenes (Sect. 5.2, Part IV)", "FedAvg, FedDF and MrTF by the number of clients and epochs",
@@ -198,7 +199,7 @@ FEDERATED = (
     _scene(
         "dp", "Table dp (Sect. 5.5)", "Noise on the clients' updates, CIFAR10 with VGG8",
         "with more noise FedAvg degrades seriously, while MrTF keeps better predictions", _PRIVACY,
-        "the paper does not say R: 10 clients per round are taken",
+        "split by Dirichlet, α=1.0; the paper does not say R: 10 clients per round are taken",
         "the paper states no bound of clipping: noise alone is added, which guarantees no privacy",
     ),
 )  # fmt: skip

@@ -12,12 +12,9 @@ from ...settings import PRESETS, MrTFSettings, TrainSettings
 from .catalogue import NO_MEASUREMENT, SCENES
 from .datasets import DATASETS
 from .estimate import Stopwatch
-from .parameters import Budget
+from .parameters import SMALL, Budget
 from .results import finished, minutes
 from .scene import Request, Scene
-
-#: A budget whose time stands beside the whole's, for small machines.
-SMALL = 0.05
 
 
 def listed(request: Request) -> str:
@@ -44,7 +41,7 @@ def _block(scene: Scene, request: Request, watch: Stopwatch, results: list[dict[
     if scene.cost(Budget()):
         lines.append(f"  takes one core here, about, for one seed{' and preset' * scene.refines}: {', '.join(times)}")
     else:
-        lines.append("  takes here: seconds; nothing is trained")
+        lines.append("  takes here: as long as reading the data; nothing is trained")
     for result in results:
         seconds = minutes(float(str(result["seconds"])))
         lines.append(f"  done: {result['command']} ({seconds} of computing)")
@@ -64,15 +61,17 @@ def _everywhere() -> str:
         f"  FedDF and MrTF: Adam {ours.refine_lr:g}, {ours.refine_steps} steps, batches of {ours.refine_batch_size} "
         "(the paper does not say the batch)",
         f"  MrTF: tau {ours.temperature:g}; clustering by {ours.cluster_distance} distance, tau "
-        f"{ours.cluster_temperature:g}, {ours.cluster_steps} step, after {ours.cluster_warmup} rounds; u_t by Eq. 10",
-        *(f"  MrTF ({preset}): {_told(changes)}" for preset, changes in PRESETS.items() if changes),
+        f"{ours.cluster_temperature:g}, {ours.cluster_steps} step, after {ours.cluster_warmup} rounds; u_t = 0.25 + "
+        "0.75 * mean local loss / log C",
+        *(f"  MrTF ({preset}): {_as_words(changes)}" for preset, changes in PRESETS.items() if changes),
         "  networks: mlp 1024-1024-128 (2 in place of 128 in Fig. obser); lenet; convnet (FedAvg's); vgg8, 5 "
         "convolutions and 3 full layers; resnet8, resnet20; fecnn (LEAF's); charlstm (FedAvg's)",
+        "  features: the last hidden layer's of mlp and charlstm, the flattened convolutions' of the others",
     ]
     return "\n".join(lines)
 
 
-def _told(changes: Mapping[str, object]) -> str:
+def _as_words(changes: Mapping[str, object]) -> str:
     return ", ".join(
         f"{key} {str(value).lower() if isinstance(value, bool) else value}" for key, value in changes.items()
     )

@@ -113,7 +113,9 @@ def draw_table(scene: str, done: Sequence[Done]) -> Figure:
                 left + width / 2, value, width * 0.92, color=colour, edgecolor="black", linewidth=0.5,
                 hatch=_HATCHES[place % len(_HATCHES)], label=named(label) if group == 0 else None,
             )  # fmt: skip
-            axes.text(left + width / 2, value + 0.8, f"{value:.1f}", ha="center", fontsize=6)
+            # Above the paper's line where the two would lie on each other.
+            under = value if paper is None or not -1 < paper.value - value < 4 else paper.value
+            axes.text(left + width / 2, under + 0.8, f"{value:.1f}", ha="center", fontsize=6)
             if paper is not None:
                 line = PAPERS if group == place == 0 else None
                 axes.plot([left, left + width], [paper.value] * 2, color="black", linewidth=2, label=line)
@@ -168,7 +170,10 @@ def _look(label: str) -> dict[str, Any]:
         "color": COLOURS[place % len(COLOURS)],
         "linestyle": DASHES[place % len(DASHES)],
         "marker": MARKS[place % len(MARKS)],
-        "markersize": 3.0,
+        # Marks are seen on thick lines too.
+        "markersize": 5.5 if label.startswith("MrTF") else 3.0,
+        "markeredgecolor": "white" if label.startswith("MrTF") else COLOURS[place % len(COLOURS)],
+        "markeredgewidth": 0.5,
     }
 
 

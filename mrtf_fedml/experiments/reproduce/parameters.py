@@ -9,8 +9,11 @@ from ...errors import UserError
 from ...settings.sections import Config
 from .shelf import EMBEDDED, LEAST_OF_EMBEDDED, Data
 
-#: Below these a budget lowers nothing: fewer would be another scene.
-LEAST_ROUNDS, LEAST_CLIENTS, LEAST_CHOSEN, LEAST_SERVER, LEAST_STEPS = 5, 20, 4, 500, 100
+#: Below the first of each pair a budget lowers nothing: fewer would be another scene.
+LEAST = {"rounds": (5, 2), "clients": (20, 20), "chosen": (4, 2), "server": (500, 100), "steps": (100, 20)}
+#: A smaller budget asks whether a scene runs at all: then these bounds shrink with it, down to the second of each pair,
+#: and so do the samples of each client, down to so many, and so many of each of its classes.
+SMALL, LEAST_OF_CLIENT, OF_EACH_CLASS = 0.05, 40, 4
 
 
 @dataclass(frozen=True)
@@ -82,25 +85,46 @@ class Budget:
         """
         return min(number, max(least, round(number * self.share)))
 
+    def least(self, what: str) -> int:
+        """The lower bound of a number of `LEAST`.
+
+        >>> Budget(0.05).least("steps"), Budget(0.02).least("steps"), Budget(0.001).least("steps")
+        (100, 40, 20)
+        """
+        usual, smallest = LEAST[what]
+        return max(smallest, round(usual * min(1.0, self.share / SMALL)))
+
+    def of_client(self, samples: int) -> int:
+        """How many of a client's samples it keeps.
+
+        >>> Budget(0.05).of_client(500), Budget(0.02).of_client(500), Budget(0.02).of_client(50)
+        (500, 200, 40)
+        """
+        return min(samples, max(LEAST_OF_CLIENT, round(samples * min(1.0, self.share / SMALL))))
+
     def on(self, parameters: Parameters) -> Parameters:
         """The parameters that fit the budget; E, C-bar and alpha stay."""
         return replace(
             parameters,
-            clients=self.of(parameters.clients, LEAST_CLIENTS),
-            chosen=self.of(parameters.chosen, LEAST_CHOSEN),
-            rounds=self.of(parameters.rounds, LEAST_ROUNDS),
-            refine_steps=self.of(parameters.refine_steps, LEAST_STEPS),
+            clients=self.of(parameters.clients, self.least("clients")),
+            chosen=self.of(parameters.chosen, self.least("chosen")),
+            rounds=self.of(parameters.rounds, self.least("rounds")),
+            refine_steps=self.of(parameters.refine_steps, self.least("steps")),
         )
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What it changes, for every figure; nothing where it changes nothing."""
         if self.share == 1:
             return ""
-        return (
-            f"budget {self.share:g} of the paper's rounds (at least {LEAST_ROUNDS}), clients and their samples (at "
-            f"least {LEAST_CLIENTS}), clients per round (at least {LEAST_CHOSEN}), server samples (at least "
-            f"{LEAST_SERVER}) and refining steps (at least {LEAST_STEPS})"
+        sentence = (
+            f"budget {self.share:g} of the paper's rounds (at least {self.least('rounds')}), clients and their samples "
+            f"(at least {self.least('clients')}), clients per round (at least {self.least('chosen')}), server samples "
+            f"(at least {self.least('server')}) and refining steps (at least {self.least('steps')})"
         )
+        if self.share < SMALL:
+            sentence += f", and {self.share / SMALL:.2g} of each client's samples (at least {LEAST_OF_CLIENT}, and "
+            sentence += f"{OF_EACH_CLASS} of each class)"
+        return sentence
 
 
 def configuration(
@@ -121,12 +145,19 @@ def configuration(
     if split.method == "user":
         # The paper takes a tenth of LEAF's users; whoever has few of them takes as many as a round asks for.
         share = 1.0 if data.stands_in else max(0.1 * budget.share, 0.02)
-        data_args["dset_ratio"] = min(1.0, max(share, fewer.chosen / max(1, data.users)))
-        fewer = replace(fewer, chosen=min(fewer.chosen, max(1, data.users)))
+        kept, users = data.thinned(budget.of_client)
+        if kept is not None:
+            data_args["client_samples"] = kept
+        data_args["dset_ratio"] = min(1.0, max(share, fewer.chosen / users))
+        fewer = replace(fewer, chosen=min(fewer.chosen, users))
     elif budget.share < 1 and data.args["dataset"] != EMBEDDED:
-        # As many samples for each client as in the paper: K and N shrink alike.
-        data_args["client_samples"] = max(samples * fewer.clients // max(asked.clients, 1), 10 * fewer.clients)
-        data_args["client_samples"] = min(data_args["client_samples"], samples)
+        # As many samples for each client as in the paper, as long as the budget allows: K and N shrink alike.
+        shared = samples * fewer.clients // asked.clients
+        if budget.share < SMALL:
+            shared = budget.of_client(shared // fewer.clients) * fewer.clients
+        # A few of each of its classes, or a class has fewer samples than clients that hold it.
+        least = max(10, OF_EACH_CLASS * data_args.get("classes_per_client", 0)) * fewer.clients
+        data_args["client_samples"] = min(max(shared, least), samples)
     if server is not None:
         data_args["server_dataset"] = server.args["dataset"]
         if "data_file" in server.args:
@@ -136,7 +167,7 @@ def configuration(
         server_samples = server.sizes[1]
     # How many samples the chosen users bring is known only when they are chosen.
     if budget.share < 1 and (split.method != "user" or data.stands_in):
-        data_args["server_samples"] = budget.of(server_samples, LEAST_SERVER)
+        data_args["server_samples"] = budget.of(server_samples, budget.least("server"))
     config: Config = {
         "common_args": {"training_type": "simulation", "random_seed": 0, "keep_features": False, "keep_states": 1},
         "data_args": data_args,

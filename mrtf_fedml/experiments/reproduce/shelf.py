@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.fewer import evenly_spaced
 from ...data.sources import SOURCES, Source, load_source
 from ...errors import UserError, nearest
 from ...settings import DataSettings
@@ -62,14 +63,20 @@ class Data:
         """Whether a client is a user."""
         return self.dataset.by_user and (not self.stands_in or self.source.users is not None)
 
-    @cached_property
-    def users(self) -> int:
-        """How many users have enough samples to be a client; the samples are not kept."""
-        users = self.source.users
-        assert users is not None, "a client is a user here"
-        number = int((np.bincount(users.train) >= DataSettings().min_samples).sum())
+    def thinned(self, of_client: Callable[[int], int]) -> tuple[int | None, int]:
+        """Of how many samples, None for all, a user of mean size keeps `of_client`; and how many users are then left.
+
+        The samples themselves are not kept.
+        """
+        source = self.source
+        assert source.users is not None, "a client is a user here"
+        owners = source.users.train
+        each = max(1, len(owners) // max(1, len(np.unique(owners))))
+        kept = len(owners) * min(each, of_client(each)) // each
+        rows = evenly_spaced("client_samples", kept, len(owners), "")
+        able = int((np.bincount(owners[rows]) >= DataSettings().min_samples).sum())
         del self.__dict__["source"]
-        return number
+        return (kept if kept < len(owners) else None), max(1, able)
 
     @cached_property
     def model(self) -> str:

@@ -33,15 +33,17 @@ class ConvNet(nn.Module):
         channels, height, width = image_shape(self.name, input_shape, smallest_side=4)
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 32, kernel_size=5, padding=2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Conv2d(32, 64, kernel_size=5, padding=2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Flatten(),
         )
         self.head = nn.Sequential(
-            nn.Linear(64 * (height // 4) * (width // 4), self.hidden), nn.ReLU(), nn.Linear(self.hidden, classes)
+            nn.Linear(64 * (height // 4) * (width // 4), self.hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(self.hidden, classes),
         )
 
     def forward(self, inputs: Tensor) -> Tensor:

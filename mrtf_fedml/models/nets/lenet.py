@@ -34,18 +34,18 @@ class LeNet(nn.Module):
         paddings = _paddings(min(height, width))
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 6, kernel_size=5, padding=paddings[0]),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Conv2d(6, 16, kernel_size=5, padding=paddings[1]),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
             nn.Flatten(),
         )
         self.head = nn.Sequential(
             nn.Linear(16 * _last_side(height, paddings) * _last_side(width, paddings), 120),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(120, 84),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(84, classes),
         )
 

@@ -26,11 +26,11 @@ class MLPNet(nn.Module):
         self.hidden = nn.Sequential(
             nn.Flatten(),
             nn.Linear(math.prod(input_shape), hidden_size),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(hidden_size, hidden_size),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(hidden_size, feature_size),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
         )
         self.classifier = nn.Linear(feature_size, classes)
 

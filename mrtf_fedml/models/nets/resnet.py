@@ -27,7 +27,7 @@ class ResidualBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(maps)
         self.convolution2 = nn.Conv2d(maps, maps, kernel_size=3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(maps)
-        self.relu = nn.ReLU()
+        self.relu = nn.ReLU(inplace=True)
         self.stride = stride
         self.new_maps = maps - channels
 
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
         layers: list[nn.Module] = [
             nn.Conv2d(channels, _WIDTHS[0], kernel_size=3, padding=1, bias=False),
             nn.BatchNorm2d(_WIDTHS[0]),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
         ]
         channels = _WIDTHS[0]
         for maps in _WIDTHS:

@@ -32,7 +32,7 @@ class VGG8(nn.Module):
         channels, height, width = image_shape("vgg8", input_shape, smallest_side=8)
         layers: list[nn.Module] = []
         for maps in _WIDTHS:
-            layers += [nn.Conv2d(channels, maps, kernel_size=3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channels, maps, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
             if min(height, width) >= 2:
                 layers.append(nn.MaxPool2d(2))
                 height, width = height // 2, width // 2
@@ -40,9 +40,9 @@ class VGG8(nn.Module):
         self.convolutions = nn.Sequential(*layers, nn.Flatten())
         self.head = nn.Sequential(
             nn.Linear(channels * height * width, _HIDDEN),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(_HIDDEN, _HIDDEN),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(_HIDDEN, classes),
         )
         for module in [*self.convolutions, *self.head[:-1]]:

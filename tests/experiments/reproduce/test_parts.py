@@ -22,7 +22,14 @@ from mrtf_fedml.experiments.reproduce.pieces import Arrays, Pieces
 from mrtf_fedml.experiments.reproduce.scene import Number, Request, rows_of_numbers
 from mrtf_fedml.experiments.reproduce.shelf import Shelf
 from mrtf_fedml.settings import PRESETS, RunSettings
-from tests.data.sources.formats import write_femnist, write_mnist, write_svhn
+from tests.data.sources.formats import (
+    write_cifar10,
+    write_cifar100_archive,
+    write_femnist,
+    write_leaf,
+    write_mnist,
+    write_svhn,
+)
 
 
 def test_every_number_of_the_paper_belongs_to_a_scene_and_says_where_it_stands() -> None:
@@ -62,9 +69,28 @@ def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
     fewer = Budget(0.1).on(asked)
     assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 100)
     assert (fewer.epochs, fewer.split) == (50, asked.split)
-    assert Budget(1).told() == ""
+    assert Budget(1).sentence() == ""
     for word in ("rounds", "clients", "server samples", "refining steps"):
-        assert word in Budget(0.1).told()
+        assert word in Budget(0.1).sentence()
+    least = Budget(0.001).on(asked)
+    assert (least.clients, least.chosen, least.rounds, least.refine_steps) == (20, 2, 2, 20)
+    assert "0.02 of each client's samples (at least 40, and 4 of each class)" in Budget(0.001).sentence()
+    assert "each client's samples" not in Budget(0.05).sentence()
+
+
+def test_below_a_twentieth_each_client_keeps_fewer_samples(tmp_path: Path) -> None:
+    x, y = np.zeros((10000, 8, 8), np.uint8), np.arange(10000) % 10
+    np.savez(tmp_path / "svhn.npz", x_train=x, y_train=y, x_test=x[:500], y_test=y[:500])
+    asked = Parameters("svhn", Split("label", 3))
+    for share, clients, samples, server in ((0.05, 20, 2000, 500), (0.03, 20, 1200, 300), (0.001, 20, 800, 100)):
+        args = configuration(asked, Budget(share), Shelf(tmp_path).data("svhn"))["data_args"]
+        assert (args["client_samples"], args["server_samples"]) == (samples, server)
+        assert Budget(share).on(asked).clients == clients
+    # Of a hundred classes a client holds thirty: none may have fewer samples than clients that hold it.
+    np.savez(tmp_path / "cifar100.npz", x_train=x, y_train=np.arange(10000) % 100, x_test=x[:500], y_test=y[:500])
+    config = configuration(Parameters("cifar100", Split("label", 30)), Budget(0.001), Shelf(tmp_path).data("cifar100"))
+    assert config["data_args"]["client_samples"] == 20 * 4 * 30
+    assert load(RunSettings.from_config(config)).client_num == 20
 
 
 def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
@@ -80,10 +106,29 @@ def test_data_are_found_or_named_file_by_file(tmp_path: Path) -> None:
     write_svhn(tmp_path)
     write_femnist(tmp_path / "femnist")
     assert [name for name in DATASETS if is_there(name, tmp_path)] == ["mnist", "svhn", "femnist"]
+    assert shelf.missing(["mnist", "svhn", "femnist"]) == []
     arrays = {"x_train": np.zeros((9, 8, 8), np.uint8), "y_train": np.arange(9) % 3}
     np.savez(tmp_path / "cifar100.npz", **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
     data = Shelf(tmp_path).data("cifar100")
     assert (data.sizes, data.stands_in, data.args["dataset"]) == ((9, 9, 3), "", "npz")
+
+
+def test_the_folder_may_be_the_datasets_own(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    write_cifar100_archive(tmp_path / "CIFAR100")
+    write_femnist(tmp_path / "leaf" / "data" / "femnist" / "data")
+    for part in ("train", "test"):
+        write_leaf(tmp_path / "plays", part, 0, {"HAMLET": (["to be or " * 9] * 3, ["n"] * 3)})
+    for folder, found in (
+        (tmp_path, ["cifar10", "cifar100", "femnist"]),
+        (tmp_path / "cifar-10-batches-py", ["cifar10"]),
+        (tmp_path / "CIFAR100", ["cifar100"]),
+        # LEAF calls all its files alike: what is in them tells writing from letters.
+        (tmp_path / "leaf" / "data" / "femnist", ["femnist"]),
+        (tmp_path / "plays", ["shakespeare"]),
+    ):
+        assert [name for name in DATASETS if is_there(name, folder)] == found
+        assert all(Shelf(folder).data(name).source.class_num == DATASETS[name].classes for name in found)
 
 
 def test_clients_and_server_of_two_files_keep_their_own(tmp_path: Path) -> None:
@@ -108,6 +153,21 @@ def test_of_few_users_as_many_take_part_as_a_round_asks_for(tmp_path: Path) -> N
         config = configuration(_OTHER.panels[0].parameters, Budget(0.05), Shelf(tmp_path).data("femnist"))
         settings = RunSettings.from_config(config)
         assert (load(settings).client_num, settings.train.client_num_per_round) == (clients, chosen)
+
+
+def test_below_a_twentieth_users_keep_fewer_samples_and_those_who_keep_none_are_not_counted(tmp_path: Path) -> None:
+    # Five users of 200 samples, and one whose single sample is not among those that are kept.
+    u = np.append(np.repeat(np.arange(5), 200), 5)
+    x, y = np.zeros((len(u), 28, 28), np.uint8), np.arange(len(u)) % 62
+    np.savez(tmp_path / "femnist.npz", x_train=x, y_train=y, u_train=u, x_test=x, y_test=y, u_test=u)
+    data = Shelf(tmp_path).data("femnist")
+    assert data.thinned(Budget(0.05).of_client) == (None, 6)
+    kept, users = data.thinned(Budget(0.001).of_client)
+    assert (kept, users) == (1001 * 40 // 166, 5)
+    config = configuration(_OTHER.panels[0].parameters, Budget(0.001), data)
+    dataset = load(RunSettings.from_config(config))
+    assert dataset.client_num == 2
+    assert set(dataset[4].values()) <= {48, 49}, "of 200, as many as of all"
 
 
 def test_one_stand_in_for_both_domains_crosses_none() -> None:

@@ -1,0 +1,32 @@
+"""What a step is made of; no time is looked at."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mrtf_fedml.speed.products import Products
+
+
+def test_every_product_of_a_forward_and_of_a_step_is_there() -> None:
+    linear = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    assert len(Products(linear, torch.randn(4, 6), backward=False)) == 2
+    # Two more for the weights' gradients; of the inputs' only the second layer's is wanted.
+    assert len(Products(linear, torch.randn(4, 6), backward=True)) == 5
+    convolutional = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+    assert len(Products(convolutional, torch.randn(4, 1, 4, 4), backward=True)) == 5
+
+
+def test_an_lstm_whose_steps_pytorch_hides_is_counted() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            last: torch.Tensor = self.lstm(inputs)[0][:, -1]
+            return last
+
+    products = Products(Last(), torch.randn(2, 3, 4), backward=False)
+    # 8 H (I + H) operations per step and sample, at one operation per second, and whatever is shown beside them.
+    assert products.seconds(rate=1.0) >= 2 * 3 * 8 * 5 * (4 + 5)
