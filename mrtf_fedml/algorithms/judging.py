@@ -136,8 +136,8 @@ def unusable_votes(update: ClientUpdate) -> str | None:
     votes = update.extra.get(VOTES)
     if votes is None:
         return None
-    told = votes.double().flatten().tolist()
-    counted = len(told) == 3 and 0 <= max(told[:2]) <= told[2] <= _MOST_ANSWERS and min(told) >= 0
+    counts = votes.double().flatten().tolist()
+    counted = len(counts) == 3 and 0 <= max(counts[:2]) <= counts[2] <= _MOST_ANSWERS and min(counts) >= 0
     return None if counted else "its votes on the models are no hits among samples"
 
 

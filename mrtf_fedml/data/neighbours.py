@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from .likeness import FEWEST, few
+from .moved import moved_features
 
 Rows = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -35,6 +36,7 @@ class Nearness:
         chance: by how much the two differ by chance.
         agreeing: the share of the given labels that the nearest known sample bears too; None where that is not known.
         expected: how often it does so among known samples of the same classes.
+        moved: the share of a table's features whose mean no mixture of the clients' classes could have.
     """
 
     novel: float
@@ -42,6 +44,7 @@ class Nearness:
     chance: float
     agreeing: float | None = None
     expected: float | None = None
+    moved: float = 0.0
 
 
 def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor) -> Nearness | None:
@@ -68,10 +71,10 @@ def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor)
     # By lot: samples may stand in turn by class.
     among, asked = np.array_split(np.random.default_rng(0).permutation(len(ours)), 2)
     spaces = _spaces(ours[among], ours[asked], theirs, known.ndim == 2)
-    told = [_told(*rows, bears[among], bears[asked], got) for rows in spaces]
-    farthest = max(told, key=lambda one: one.novel - one.usual)
+    spaces_seen = [_seen_in(*rows, bears[among], bears[asked], got) for rows in spaces]
+    farthest = max(spaces_seen, key=lambda one: one.novel - one.usual)
     # The space in which neighbours tell more of the classes is the better witness.
-    witness = max(told, key=lambda one: one.expected or 0.0)
+    witness = max(spaces_seen, key=lambda one: one.expected or 0.0)
     alone = len(np.unique(bears)) < 2
     return Nearness(
         farthest.novel,
@@ -79,6 +82,7 @@ def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor)
         farthest.chance,
         None if alone else witness.agreeing,
         None if alone else witness.expected,
+        0.0 if alone or known.ndim != 2 else moved_features(ours, bears, theirs),
     )
 
 
@@ -95,7 +99,7 @@ def _spaces(among: Rows, asked: Rows, theirs: Rows, is_table: bool) -> Iterator[
     yield among @ equal, asked @ equal, theirs @ equal
 
 
-def _told(among: Rows, asked: Rows, theirs: Rows, bears_among: Labels, bears_asked: Labels, got: Labels) -> Nearness:
+def _seen_in(among: Rows, asked: Rows, theirs: Rows, bears_among: Labels, bears_asked: Labels, got: Labels) -> Nearness:
     distance, place = _nearest(asked, among)
     far = distance > np.quantile(distance, _USUAL)
     distance_of_theirs, place_of_theirs = _nearest(theirs, among)

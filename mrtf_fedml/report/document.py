@@ -87,7 +87,7 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
 
 def typed(command: str) -> str:
     """A command, whose lines end between its words and not within an option."""
-    return f"<pre>{' '.join(f'<b>{escape(word)}</b>' for word in command.split(' '))}</pre>"
+    return f"<pre>{' '.join(f'<span>{escape(word)}</span>' for word in command.split(' '))}</pre>"
 
 
 def settings(title: str, config: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ nav a:hover { border-color: var(--c0); }
 .pair > .card, .three > .card { margin: 0; }
 details { margin-top: 1rem; }
 summary { cursor: pointer; font-weight: 600; }
-pre b { display: inline-block; max-width: 100%; font-weight: 400; }
+pre span { display: inline-block; max-width: 100%; }
 pre { margin: .4rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .84rem; line-height: 1.5; }
 """
 

@@ -6,6 +6,8 @@ from ..data.neighbours import Nearness
 
 #: So many more unlike samples than usual are another kind of data. Fewer, beyond chance, are some of one.
 _UNLIKE = 0.25
+#: So many features that have moved are no chance and no single instrument's fault.
+_MOVED = 0.25
 #: Who agrees with a witness less often by g than the witness is right, is wrong on a share of g at least. With the true
 #: labels of sets of one kind g was 0.18 at most.
 _UNSUPPORTED = 0.25
@@ -23,6 +25,12 @@ def unlike(near: Nearness | None) -> str | None:
         return (
             f"{share}: they are of another kind or of classes that no client knows; check scale, units and the order "
             "of columns, and do not use these labels unchecked"
+        )
+    if near.moved >= _MOVED:
+        return (
+            f"{near.moved:.0%} of the features lie on average where no mixture of the clients' classes could put them: "
+            "the server's units, instrument or calibration may be another; check them, and do not use these labels "
+            "unchecked"
         )
     if more < near.chance:
         return None

@@ -70,20 +70,20 @@ def _beside(shape: Shape, folder: Path, others: dict[str, tuple[str, str]], repe
             reasons[name] = str(error)
     (folder / "shape.json").write_text(json.dumps(asdict(shape)))
     np.savez(folder / "data.npz", **_data(shape))
-    told: dict[str, list[dict[str, Any]]] = {name: [] for name in ("ours", "FedML", *made)}
+    taken: dict[str, list[dict[str, Any]]] = {name: [] for name in ("ours", "FedML", *made)}
     for _ in range(repetitions):
         for name, seconds in in_own_process(_in_this_house, shape).items():
-            told[name].append(seconds)
+            taken[name].append(seconds)
         for name, command in list(made.items()):
             try:
-                told[name].append(_told(command, folder))
+                taken[name].append(_seconds_of(command, folder))
             except RuntimeError as error:
                 reasons[name] = str(error)
-                del made[name], told[name]
-    ours = [one["seconds"] for one in told.pop("ours")]
+                del made[name], taken[name]
+    ours = [one["seconds"] for one in taken.pop("ours")]
     rows = [
         row_of(f"{name}, {shape.name}", ours, [one["seconds"] for one in runs], f"ours / {name}", runs=runs, ours=ours)
-        for name, runs in told.items()
+        for name, runs in taken.items()
     ]
     for name, reason in reasons.items():
         rows.append(Row(f"{name}, {shape.name}", 0.0, 0.0, 0.0, f"ours / {name}", None, {"not_measured": reason}))
@@ -106,7 +106,7 @@ def _environment(name: str, package: str) -> str:
     return str(python)
 
 
-def _told(command: list[str], folder: Path) -> dict[str, Any]:
+def _seconds_of(command: list[str], folder: Path) -> dict[str, Any]:
     printed = _run([*command, str(folder / "shape.json"), str(folder / "data.npz")])
     return dict(json.loads(printed.strip().splitlines()[-1]))
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from mrtf_fedml.data.neighbours import Nearness, nearness
@@ -109,3 +111,15 @@ def test_labels_that_the_neighbours_bear_and_others() -> None:
 def test_samples_that_stand_there_twice_say_nothing_new() -> None:
     once = drawn([0] * 25)
     assert near(once.repeat(8, 1)).chance == near(once).chance
+
+
+def test_features_that_no_mixture_of_classes_explains_have_moved() -> None:
+    table = load_breast_cancer()
+    samples = torch.from_numpy(StandardScaler().fit_transform(table.data)).float()
+    labels = torch.from_numpy(table.target)
+    known, other = (samples[:400], labels[:400]), (samples[400:], labels[400:])
+    assert nearness(*known, *other).moved == 0
+    for label in (0, 1):
+        alone = other[1] == label
+        assert nearness(*known, other[0][alone], other[1][alone]).moved == 0, "one class alone"
+    assert nearness(*known, other[0] + 1.5, other[1]).moved > 0.5

@@ -25,7 +25,7 @@ def compilations() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-@pytest.mark.parametrize("net", ["mlp", "lenet"])
+@pytest.mark.parametrize("net", ["mlp", pytest.param("lenet", marks=pytest.mark.slow)])
 def test_whole_batches_are_read_by_compiled_code(net: str) -> None:
     shape = (6,) if net == "mlp" else (1, 28, 28)
     written, compiled = (create_model(ModelSettings(model=net, hidden_size=8), shape, 3, seed=0) for _ in range(2))

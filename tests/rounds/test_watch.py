@@ -114,6 +114,11 @@ def near(novel: float, agreeing: float | None = None, expected: float = 0.95) ->
     return Nearness(novel, 0.05, 0.06, agreeing, None if agreeing is None else expected)
 
 
+def test_features_that_no_mixture_of_the_clients_classes_explains() -> None:
+    assert "40% of the features lie on average where no mixture" in told(nearness=replace(near(0.05), moved=0.4))
+    assert signs(replace(GOOD, nearness=replace(near(0.05), moved=0.1))) == []
+
+
 def test_labels_that_the_clients_nearest_samples_do_not_bear() -> None:
     assert "38% of these labels or more are likely to be wrong" in told(nearness=near(0.05, 0.57))
     assert signs(replace(GOOD, nearness=near(0.05, 0.8))) == []

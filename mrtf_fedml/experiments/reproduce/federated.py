@@ -152,12 +152,12 @@ def _group(panels: list[Panel]) -> str:
 
 
 def _rates(datasets: list[str], network: bool) -> str:
-    told = []
+    parts = []
     for name in dict.fromkeys(datasets):
         own = DATASETS[name]
         rates = " or ".join(f"{rate:g}" for rate in own.rates) + (f" (here {own.rate:g})" if len(own.rates) > 1 else "")
-        told.append(f"{own.title} {f'{own.model}, ' * network}rate {rates}, batch {own.batch_size}")
-    return "; ".join(told)
+        parts.append(f"{own.title} {f'{own.model}, ' * network}rate {rates}, batch {own.batch_size}")
+    return "; ".join(parts)
 
 
 FEDERATED = (

@@ -63,7 +63,7 @@ def _everywhere() -> str:
         f"  MrTF: tau {ours.temperature:g}; clustering by {ours.cluster_distance} distance, tau "
         f"{ours.cluster_temperature:g}, {ours.cluster_steps} step, after {ours.cluster_warmup} rounds; u_t = 0.25 + "
         "0.75 * mean local loss / log C",
-        *(f"  MrTF ({preset}): {_told(changes)}" for preset, changes in PRESETS.items() if changes),
+        *(f"  MrTF ({preset}): {_as_words(changes)}" for preset, changes in PRESETS.items() if changes),
         "  networks: mlp 1024-1024-128 (2 in place of 128 in Fig. obser); lenet; convnet (FedAvg's); vgg8, 5 "
         "convolutions and 3 full layers; resnet8, resnet20; fecnn (LEAF's); charlstm (FedAvg's)",
         "  features: the last hidden layer's of mlp and charlstm, the flattened convolutions' of the others",
@@ -71,7 +71,7 @@ def _everywhere() -> str:
     return "\n".join(lines)
 
 
-def _told(changes: Mapping[str, object]) -> str:
+def _as_words(changes: Mapping[str, object]) -> str:
     return ", ".join(
         f"{key} {str(value).lower() if isinstance(value, bool) else value}" for key, value in changes.items()
     )

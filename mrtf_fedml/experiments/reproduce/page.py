@@ -54,7 +54,7 @@ def _section(folder: Path, result: dict[str, Any]) -> str:
         drawn = f'<img class="figure" alt="{alt}" src="data:image/png;base64,{content}">'
         image = scrolling(drawn, f"Figure of {result['place']}")
     changes = f"Not the paper's, by --set: {', '.join(result['changes'])}" if result.get("changes") else ""
-    notes = [result["budget_told"], changes, *result["notes"]]
+    notes = [result["budget_sentence"], changes, *result["notes"]]
     seeds = f"{result['seeds']} seed{'s' * (result['seeds'] > 1)}"
     presets = f", presets {', '.join(result['presets'])}" if result["presets"] else ""
     rows = result["numbers"]

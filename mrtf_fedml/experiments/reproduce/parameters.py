@@ -112,19 +112,19 @@ class Budget:
             refine_steps=self.of(parameters.refine_steps, self.least("steps")),
         )
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What it changes, for every figure; nothing where it changes nothing."""
         if self.share == 1:
             return ""
-        told = (
+        sentence = (
             f"budget {self.share:g} of the paper's rounds (at least {self.least('rounds')}), clients and their samples "
             f"(at least {self.least('clients')}), clients per round (at least {self.least('chosen')}), server samples "
             f"(at least {self.least('server')}) and refining steps (at least {self.least('steps')})"
         )
         if self.share < SMALL:
-            told += f", and {self.share / SMALL:.2g} of each client's samples (at least {LEAST_OF_CLIENT}, and "
-            told += f"{OF_EACH_CLASS} of each class)"
-        return told
+            sentence += f", and {self.share / SMALL:.2g} of each client's samples (at least {LEAST_OF_CLIENT}, and "
+            sentence += f"{OF_EACH_CLASS} of each class)"
+        return sentence
 
 
 def configuration(

@@ -63,7 +63,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
     foot = [f"mrtf {__version__}, {scene.place}" + (f"; presets {', '.join(request.presets)}" if scene.refines else "")]
     if stood_in:
         foot.insert(0, "STAND-IN DATA: " + "; ".join(stood_in))
-    foot += [scene.budget_told(request.budget), _changes_told(request), *outcome.notes]
+    foot += [scene.budget_sentence(request.budget), _changes_sentence(request), *outcome.notes]
     save(outcome.figure, folder, foot)
     result = {
         "scene": scene.name,
@@ -72,7 +72,7 @@ def write(scene: Scene, request: Request, outcome: Outcome, command: str) -> Pat
         "claim": scene.claim,
         "stand_ins": stood_in,
         "budget": request.budget.share,
-        "budget_told": scene.budget_told(request.budget),
+        "budget_sentence": scene.budget_sentence(request.budget),
         "presets": list(request.presets) if scene.refines else [],
         "seeds": request.seeds,
         "only": list(request.only),
@@ -116,7 +116,9 @@ def outcome_text(scene: Scene, request: Request, outcome: Outcome, folder: Path)
     papers = [row for row in rows if row[2]]
     lines = [f"{scene.place}: {scene.shows}"]
     lines += [f"STAND-IN DATA: {one}" for one in stand_ins(scene, request)]
-    lines += [line for line in (scene.budget_told(request.budget), _changes_told(request), *outcome.notes) if line]
+    lines += [
+        line for line in (scene.budget_sentence(request.budget), _changes_sentence(request), *outcome.notes) if line
+    ]
     shown = papers or rows
     lines += ["", as_text([NUMBERS_HEAD[:5], *(row[:5] for row in shown)]), ""]
     if papers and len(papers) < len(rows):
@@ -134,7 +136,7 @@ def sentence(verdict: dict[str, Any]) -> str:
     """A verdict in a line."""
     word = {True: "held", False: "did NOT hold", None: "cannot be told"}[verdict["held"]]
     variant = f" [{verdict['variant']}]" if verdict["variant"] else ""
-    return f"  {word}{variant}: {verdict['claim']} ({verdict['told']})"
+    return f"  {word}{variant}: {verdict['claim']} ({verdict['evidence']})"
 
 
 def minutes(seconds: float) -> str:
@@ -148,7 +150,7 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _changes_told(request: Request) -> str:
+def _changes_sentence(request: Request) -> str:
     return f"NOT THE PAPER'S, by --set: {', '.join(changed(request))}" if changed(request) else ""
 
 

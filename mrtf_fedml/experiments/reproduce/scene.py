@@ -80,7 +80,7 @@ class Verdict:
 
     claim: str
     held: bool | None
-    told: str
+    evidence: str
     variant: str = ""
 
 
@@ -134,10 +134,10 @@ class Scene:
         chosen = [own for title, own in self.panels.items() if not request.panels or title in request.panels]
         return list(dict.fromkeys(name for own in chosen for name in own))
 
-    def budget_told(self, budget: Budget) -> str:
+    def budget_sentence(self, budget: Budget) -> str:
         """What a budget changes, for every figure; nothing where it changes nothing."""
         if self.lowers is None or budget.share == 1:
-            return budget.told()
+            return budget.sentence()
         return f"budget {budget.share:g} of the paper's {self.lowers}" if self.lowers else ""
 
 

@@ -81,25 +81,25 @@ def test_where_the_server_has_few_samples_or_one_frequent_class_luck_is_not_know
 def test_a_claim_holds_where_it_holds_everywhere() -> None:
     (verdict,) = judging.mrtf_is_best(TWO, ["tuned"])
     assert (verdict.held, verdict.variant) == (False, "tuned")
-    assert "in 1 of 2 panels" in verdict.told
+    assert "in 1 of 2 panels" in verdict.evidence
     assert judging.mrtf_is_best(TWO[:1], ["tuned"])[0].held
     assert not judging.mrtf_ends_highest(TWO, ["tuned"])[0].held
     _, noise = judging.noise_costs_mrtf_less(TWO, ["tuned"])
     assert not noise.held
-    assert "FedAvg loses 0.0 points from the least noise to the most, MrTF 20.0" in noise.told
+    assert "FedAvg loses 0.0 points from the least noise to the most, MrTF 20.0" in noise.evidence
     assert [verdict.held for verdict in judging.modules_add_up(BARS, ["paper"])] == [True, True]
     nothing = [done("C̄=5", **{"FedAvg": (0.1,), "FedDF": (0.1,), "MrTF:tuned": (0.12,)})]
     assert judging.mrtf_is_best(nothing, ["tuned"])[0].held is None, "among those that know nothing none is best"
     mixed = judging.mrtf_is_best([TWO[0], *nothing], ["tuned"])[0]
     assert mixed.held, "who knows nothing tells nothing against the others"
-    assert "1 more has learnt nothing and cannot tell" in mixed.told
+    assert "1 more has learnt nothing and cannot tell" in mixed.evidence
     assert judging.mrtf_is_best([*TWO, TWO[0]], ["tuned"], most=True)[0].held
     assert not judging.mrtf_is_best(TWO, ["tuned"], most=True)[0].held
     falling = done("Shakespeare", **{"Scaffold": (0.6, 0.2), "MrTF:paper": (0.5, 0.6), "MrTF:tuned": (0.3, 0.55)})
     assert [one.held for one in judging.mrtf_is_steadier([falling], ["paper", "tuned"])] == [True, False]
     (drawback,) = judging.distilling_does_not_help(TWO, [])
     assert drawback.held
-    assert "30.0 points" in drawback.told
+    assert "30.0 points" in drawback.evidence
 
 
 def test_the_distilled_model_is_the_answer_where_no_other_score_is_kept() -> None:

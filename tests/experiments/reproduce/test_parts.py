@@ -69,13 +69,13 @@ def test_a_budget_lowers_what_it_says_and_nothing_else() -> None:
     fewer = Budget(0.1).on(asked)
     assert (fewer.clients, fewer.chosen, fewer.rounds, fewer.refine_steps) == (100, 4, 150, 100)
     assert (fewer.epochs, fewer.split) == (50, asked.split)
-    assert Budget(1).told() == ""
+    assert Budget(1).sentence() == ""
     for word in ("rounds", "clients", "server samples", "refining steps"):
-        assert word in Budget(0.1).told()
+        assert word in Budget(0.1).sentence()
     least = Budget(0.001).on(asked)
     assert (least.clients, least.chosen, least.rounds, least.refine_steps) == (20, 2, 2, 20)
-    assert "0.02 of each client's samples (at least 40, and 4 of each class)" in Budget(0.001).told()
-    assert "each client's samples" not in Budget(0.05).told()
+    assert "0.02 of each client's samples (at least 40, and 4 of each class)" in Budget(0.001).sentence()
+    assert "each client's samples" not in Budget(0.05).sentence()
 
 
 def test_below_a_twentieth_each_client_keeps_fewer_samples(tmp_path: Path) -> None:
