@@ -137,7 +137,7 @@ def test_a_certificate_says_which_silo_speaks(tmp_path: Path, caplog: pytest.Log
         call(ports[0], encode(protocol.status("own", 2, protocol.ONLINE, {}).get_params()), credentials, caller=2)
         wait_until(lambda: server.listener.received, "what it says in its own name")
     assert [protocol.sender_of(message) for message in server.listener.received] == [2]
-    assert "silo2 speaks in the name of 1" in caplog.text
+    assert "silo2 speaks in the name of '1'" in caplog.text
     wrong = pytest.raises(UserError, match="is of silo2, but this party is 'silo1'")
     with wrong, end(tmp_path, 1, ports, **second):
         pass
