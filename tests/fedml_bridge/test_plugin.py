@@ -105,7 +105,7 @@ def test_a_round_in_which_all_are_left_out_keeps_the_old_model(tmp_path: Path) -
 
 def test_teachers_and_messages_are_not_written_into(tmp_path: Path) -> None:
     aggregator = bound(tmp_path)
-    messages = [(5, message(0.1)), (5, message(-0.2))]
+    messages = [(5, message(0.1)), (5, message(0.2))]
     before = [{key: value.clone() for key, value in sent.items()} for _, sent in messages]
     entries, _, _ = one_round(aggregator, [0, 1], messages)
     for (_, sent), (_, entry), old in zip(messages, entries, before, strict=True):
