@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mrtf_fedml.data import Source, TransductiveDataset, load
 from mrtf_fedml.data.names import original, printable, shown
+from mrtf_fedml.errors import UserError
 from mrtf_fedml.rounds.store import RunStore
 from mrtf_fedml.settings import DataSettings, RunSettings, TrainSettings
 from tests.data.sources.formats import random_images, write_image, write_leaf, write_mnist
@@ -159,11 +160,11 @@ def test_ids_of_a_source_made_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_one_endless_id_does_not_make_all_of_them_so(tmp_path: Path) -> None:
-    """As an array of texts, 3000 ids with one of 100000 letters would take 1.2 GB."""
+    """As an array of texts, 3000 ids with one of 10000 letters, the longest there may be, would take 120 MB."""
     import tracemalloc
 
     (tmp_path / "clients.csv").write_text("x,label\n1,a\n2,b\n")
-    (tmp_path / "server.csv").write_text("x,id\n" + f"1,{'n' * 100_000}\n" + "1,short\n" * 3000)
+    (tmp_path / "server.csv").write_text("x,id\n" + f"1,{'n' * 10_000}\n" + "1,short\n" * 3000)
     files = {"data_file": str(tmp_path / "clients.csv"), "server_file": str(tmp_path / "server.csv")}
     tracemalloc.start()
     try:
@@ -171,3 +172,6 @@ def test_one_endless_id_does_not_make_all_of_them_so(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 50e6
     finally:
         tracemalloc.stop()
+    (tmp_path / "server.csv").write_text("x,id\n" + f"1,{'n' * 10_001}\n")
+    with pytest.raises(UserError, match="of 10001 letters; give 10000 at most"):
+        loaded(dataset="csv", **files)
