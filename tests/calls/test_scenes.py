@@ -35,6 +35,36 @@ def test_a_server_of_another_domain_is_told() -> None:
     assert "are unlike any of the clients'" in warnings_of(-X[SERVER][:, ::-1].copy(), clients())
 
 
+def test_an_estimate_of_other_samples_is_told_as_that() -> None:
+    alike = mrtf_fedml.label(X[SERVER], clients(), progress=False, **QUICK)
+    assert alike.summary["estimated_on"] == "samples of their own"
+    # Paler and blurred, as another scanner would have it: the estimate is no longer of such samples.
+    paler = (X[SERVER] + np.roll(X[SERVER], 1, axis=2)) / 2 * 0.7
+    other = mrtf_fedml.label(paler, clients(), progress=False, **QUICK)
+    assert other.summary["estimated_accuracy"] > 0.8
+    told = "(by the clients, on samples of their own, which differ from yours)"
+    assert told in repr(other)
+    assert "estimate on samples of their own, which differ from yours" in other.report.html
+
+
+def test_where_refining_does_not_help_the_average_answers_and_that_is_told() -> None:
+    # Clients who have all classes, and 25 samples to refine on: there is nothing to gain.
+    result = mrtf_fedml.label(X[SERVER][:25], clients(), progress=False, **QUICK)
+    assert "refining does not help here" in repr(result)
+    assert result.warnings == []
+    assert result.summary["notes"][0] in result.report.html
+    told = warnings_of(X[SERVER][:25], clients(), answer="refined")
+    assert "worse than the plain average of theirs" in told, "now the worse one answers"
+
+
+def test_where_refining_helps_nothing_is_said() -> None:
+    by_class = np.array_split(np.argsort(Y[:1200], kind="stable"), 4)
+    own = [(X[places], Y[places]) for places in by_class]
+    result = mrtf_fedml.label(X[SERVER], own, progress=False, y_server=Y[SERVER], **QUICK | {"rounds": 8})
+    assert result.metrics["acc_refined"].iloc[-1] > result.metrics["acc_aggregated"].iloc[-1] + 0.05
+    assert (result.warnings, result.summary["notes"]) == ([], [])
+
+
 def test_a_client_whose_labels_are_shifted_by_one_is_named() -> None:
     (x, y), *others = clients()
     assert "the model of client 0 contradicts the others'" in warnings_of(X[SERVER], [(x, (y + 1) % 10), *others])
