@@ -72,7 +72,7 @@ def average_answers(judged: Judgement | None) -> str | None:
     if judged is None or judged.gain is None or judged.refined_answers or -judged.gain <= judged.gain_error:
         return None
     return (
-        "refining does not help here: the clients find the plain average of their models better than the refined one "
+        "refining may not help here: the clients find the plain average of their models better than the refined one "
         f"({_by_how_much(judged)}), so it gives these labels; {_REMEDY}"
     )
 

@@ -22,6 +22,7 @@ from .callbacks import Callback
 from .contradictions import contradictions
 from .judgement_signs import Judgement, average_answers, judged_on, poor, worse_for_refining
 from .loss_signs import poor_fit, sign_of_losses
+from .missed_classes import missed
 from .nearness_signs import differs, supported, unlike, unsupported
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Evidence:
         voters: whose models these are.
         nearness: the server's samples beside the clients' nearest; None where these are not known.
         judged: what the clients find of the models; None where nobody judges.
+        found: the clients' own samples of each class, and how many the model finds, [2, C]; None where not known.
     """
 
     logits: Tensor
@@ -74,6 +76,7 @@ class Evidence:
     voters: Sequence[int] = ()
     nearness: Nearness | None = None
     judged: Judgement | None = None
+    found: Tensor | None = None
 
 
 def signs(evidence: Evidence) -> list[str]:
@@ -81,7 +84,7 @@ def signs(evidence: Evidence) -> list[str]:
     seen = evidence.losses, len(evidence.class_names), evidence.counts
     failed = sign_of_losses(*seen)
     sentences = [
-        failed or poor_fit(*seen) or poor(evidence.judged),
+        failed or poor_fit(*seen) or poor(evidence.judged) or missed(evidence.found, evidence.class_names),
         worse_for_refining(evidence.judged),
         unlike(evidence.nearness) or unsupported(evidence.nearness),
         _untaught(evidence),
@@ -197,11 +200,13 @@ class Watch(Callback):
         class_names: Sequence[str],
         counts: npt.NDArray[np.int64] | None = None,
         nearness: Callable[[Tensor], Nearness | None] = lambda given: None,
+        found: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
-        """`nearness` of the labels that were given is asked once, at the end: it takes a moment."""
+        """`nearness` of the labels that were given and `found` are asked once, at the end: they take a moment."""
         self.class_names = class_names
         self.counts = counts
         self.nearness = nearness
+        self.found = found
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """The whole run, those rounds before a resume among it."""
@@ -226,6 +231,7 @@ class Watch(Callback):
             # Who presses Ctrl-C waits for what was finished, and for no more.
             nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
             judged=Judgement.told_in(lines[-1]) if lines else None,
+            found=None if summary.get("interrupted") else self.found(),
         )
         sentences = signs(evidence)
         for sentence in sentences:

@@ -50,7 +50,7 @@ def test_an_estimate_of_other_samples_is_told_as_that() -> None:
 def test_where_refining_does_not_help_the_average_answers_and_that_is_told() -> None:
     # Clients who have all classes, and 25 samples to refine on: there is nothing to gain.
     result = mrtf_fedml.label(X[SERVER][:25], clients(), progress=False, **QUICK)
-    assert "refining does not help here" in repr(result)
+    assert "refining may not help here" in repr(result)
     assert result.warnings == []
     assert result.summary["notes"][0] in result.report.html
     told = warnings_of(X[SERVER][:25], clients(), answer="refined")
@@ -101,6 +101,18 @@ def test_a_server_of_one_class_is_quiet_and_a_model_that_knows_one_class_is_told
     threes = X[Y == 3][:60]
     assert warnings_of(threes, clients()) == ""
     assert "100% of the samples are labelled" in warnings_of(X[SERVER], clients(), learning_rate=5.0)
+
+
+def test_a_class_too_rare_at_the_clients_to_be_learnt_is_told() -> None:
+    # Two features that tell little, and one sample of forty of the second class: the model learns to say the first.
+    rows = np.random.default_rng(0)
+    y = rows.integers(0, 2, 4000)
+    x = rows.normal(size=(4000, 2)) + 0.7 * y[:, None]
+    held = (y[:3600] == 0) | (np.arange(3600) % 40 == 0)
+    own = [(x[:3600][held][place::5], y[:3600][held][place::5]) for place in range(5)]
+    assert "of the clients' own samples of '1' this model finds 0%" in warnings_of(x[3600:], own)
+    even = [(x[:600][place::5], y[:600][place::5]) for place in range(5)]
+    assert "this model finds" not in warnings_of(x[3600:], even)
 
 
 def test_too_few_rounds_are_told_by_the_nearest_samples() -> None:

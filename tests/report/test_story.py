@@ -62,7 +62,7 @@ def test_an_estimate_on_samples_of_another_kind_is_nowhere_told_without_that(tmp
     other = "samples of their own, which differ from yours"
     estimate: dict[str, Any] = {"estimated_accuracy": 0.82, "estimated_error": 0.03, "estimated_on": other}
     metrics = [line(number, **NOT_SCORED, estimated_accuracy=0.82) for number in range(2)]
-    note = "refining does not help here"
+    note = "refining may not help here"
     store, _ = write_run(tmp_path / "run", metrics=metrics, labelled=False, notes=[note], **estimate)
     facts = read_facts(store, None, None)
     assert f"0.82 ± 0.03 of them by the clients' own estimate on {other}" in headline(facts)

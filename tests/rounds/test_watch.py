@@ -157,6 +157,17 @@ def test_a_refined_model_that_answers_though_the_clients_find_the_average_better
     assert signs(replace(GOOD, judged=better)) == [], "the better one answers"
 
 
+def test_a_class_that_the_model_misses_among_the_clients_own_samples() -> None:
+    found = torch.tensor([[900, 900, 900, 30], [900, 890, 870, 0]])
+    assert "of the clients' own samples of 'fox' this model finds 0%" in told(found=found)
+    few = torch.tensor([[900, 900, 900, 9], [900, 890, 870, 0]])
+    assert signs(replace(GOOD, found=few)) == [], "nine samples may be hard ones"
+    half = torch.tensor([[900, 900, 900, 30], [900, 890, 870, 10]])
+    assert signs(replace(GOOD, found=half)) == [], "a rare class may be hard to tell"
+    idle = replace(GOOD, losses=[1.4, 1.4, 1.4], found=found)
+    assert ["learnt nearly nothing" in sentence for sentence in signs(idle)] == [True], "that is said already"
+
+
 def test_samples_of_another_kind_whose_neighbours_bear_other_labels() -> None:
     of_another = replace(near(0.05, 0.75), apart=0.99)
     assert "told from the clients' of the same class nearly always" in told(nearness=of_another)
