@@ -39,7 +39,13 @@ def told_apart(one: Tensor, other: Tensor) -> float | None:
 
     parts = [few(one), few(other)]
     samples, side = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
-    scaled = StandardScaler().fit_transform(samples)
+    with np.errstate(all="ignore"):
+        scaled = StandardScaler().fit_transform(samples)
+    if not np.isfinite(scaled).all():
+        # Numbers so large that their squares are none.
+        return None
+    if not scaled.any():
+        return 0.5
     directions = min(_DIRECTIONS, scaled.shape[1], len(scaled) // 4)
     main = PCA(directions, whiten=True, random_state=0).fit_transform(scaled)
     classifier = LogisticRegression(C=0.1, max_iter=500, class_weight="balanced")
@@ -60,10 +66,12 @@ def told_apart_within_classes(one: Rows, classes: Labels, other: Rows, given: La
     >>> told_apart_within_classes(rows[:200], classes[:200], rows[200:] + 9, classes[200:])
     1.0
     """
+    # A sample that stands there twice would be known again.
+    _, first = np.unique(other, axis=0, return_index=True)
+    other, given = other[first], given[first]
     lot, chosen = np.random.default_rng(0), []
     for label in np.unique(given):
         both = [lot.permutation(np.flatnonzero(side == label)) for side in (classes, given)]
-        # Shares are kept where there are too many: they are the same on both sides.
         most = min(len(places) for places in both)
         chosen.append([places[:most] for places in both])
     ours, theirs = (np.concatenate(places) for places in zip(*chosen, strict=True))

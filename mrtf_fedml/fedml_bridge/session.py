@@ -109,11 +109,12 @@ class Session:
         return None if self._known is None else nearness(*self._known, self.dataset.server_inputs, given)
 
     def _found_of_classes(self) -> torch.Tensor | None:
-        if self._known is None or self._known[1] is None:
+        inputs, labels = self._known or (None, None)
+        if inputs is None or labels is None:
             return None
         model = self.server.bench.model
         load(model, self.server.state.answer)
-        return found_of_classes(model, *self._known, self.dataset.class_num)
+        return found_of_classes(model, inputs, labels, self.dataset.class_num)
 
     def _rehearsal(self) -> list[Callback]:
         real = self.dataset.real_inputs
