@@ -12,6 +12,7 @@ from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError, shown
+from .process.imports import without_collecting
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -79,7 +80,8 @@ def _run(options: argparse.Namespace) -> int:
     if "fedml" not in sys.modules:
         # At once: the imports are the longest silence of a run.
         _say("loading FedML ...")
-    from .commands.run import run
+    with without_collecting():
+        from .commands.run import run
 
     return run(options)
 
