@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.positions import ids_of_rows
+from ..rounds.judgement_signs import estimate_told
 from ..rounds.store import RunStore
 from .labeller import Labeller
 
@@ -95,9 +96,9 @@ class Result:
         ]
         if self.accuracy is not None:
             lines.append(f"accuracy {self.accuracy:.4f}")
-        elif summary.get("estimated_accuracy") is not None:
-            estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
-            lines.append(f"estimated accuracy {estimated} (by the clients, on samples of their own)")
+        elif (estimated := estimate_told(summary)) is not None:
+            lines.append(f"estimated accuracy {estimated}")
+        lines += [f"note: {sentence}" for sentence in summary.get("notes") or []]
         lines += [f"warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
 
