@@ -231,7 +231,7 @@ class Watch(Callback):
             voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
             # Who presses Ctrl-C waits for what was finished, and for no more.
             nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
-            judged=Judgement.told_in(lines[-1]) if lines else None,
+            judged=Judgement.told_in(lines[-1] if lines else {}, run.settings.common.training_type == "simulation"),
             found=None if summary.get("interrupted") else self.found(),
         )
         sentences = signs(evidence)
