@@ -192,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")
     predict.add_argument("run_dir", metavar="RUN_DIR")
-    predict.add_argument("samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, a folder of images")
+    predict.add_argument(
+        "samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, an image or a folder of them"
+    )
     predict.add_argument("--out", metavar="FILE.csv", help="where to write (default ./NAME.predictions.csv)")
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")

@@ -26,6 +26,9 @@ def test_who_answers_in_the_refined_model_s_place_is_told() -> None:
     assert "refining may not help here" in told
     assert "by 0.050 ± 0.010" in told
     assert "mrtf compare --rehearse 0.2" in told
+    across = average_answers(replace(JUDGED, rehearsable=False))
+    assert across is not None
+    assert "rehearse" not in across, "across silos nobody can"
     assert average_answers(replace(JUDGED, refined_answers=True)) is None
     assert average_answers(replace(JUDGED, gain=0.1)) is None, "whoever asked for the average knows it"
     assert average_answers(None) is None
