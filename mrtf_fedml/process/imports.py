@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator
@@ -23,5 +24,7 @@ def without_collecting() -> Iterator[None]:
     finally:
         if len(sys.modules) > known:
             gc.freeze()
+            # At the end all must be found again: libraries complain of what outlives the interpreter.
+            atexit.register(gc.unfreeze)
         if enabled:
             gc.enable()

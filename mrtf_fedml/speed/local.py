@@ -18,9 +18,9 @@ from .measure import REPETITIONS, Row, by_turns, row_of
 
 #: Name, model (None is logistic regression), shape, samples of the client, its batch, how often per repetition.
 _CLIENTS: tuple[tuple[str, str | None, tuple[int, ...], int, int, int], ...] = (
-    ("logistic regression, 60 samples, batch 10", None, (784,), 60, 10, 40),
-    ("mlp, 600 samples, batch 64", "mlp", (1, 28, 28), 600, 64, 2),
-    ("lenet, 600 samples, batch 64", "lenet", (3, 28, 28), 600, 64, 1),
+    ("logistic regression, 60 samples, batch 10", None, (784,), 60, 10, 100),
+    ("mlp, 600 samples, batch 64", "mlp", (1, 28, 28), 600, 64, 4),
+    ("lenet, 600 samples, batch 64", "lenet", (3, 28, 28), 600, 64, 4),
 )
 _SMALL = (("logistic regression, small", None, (16,), 20, 10, 1),)
 

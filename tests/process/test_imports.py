@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -67,3 +68,17 @@ def test_an_import_that_fails_leaves_the_collector_on() -> None:
     with pytest.raises(ImportError), without_collecting():
         import no_such_module  # type: ignore[import-not-found]  # noqa: F401
     assert gc.isenabled()
+
+
+def test_at_the_end_of_the_process_all_is_found_again(tmp_path: Path) -> None:
+    (tmp_path / "a_module.py").write_text("")
+    program = (
+        "import atexit, gc\n"
+        "from mrtf_fedml.process.imports import without_collecting\n"
+        "atexit.register(lambda: print('left out at the end:', gc.get_freeze_count()))\n"
+        "with without_collecting():\n"
+        "    import a_module\n"
+        "print('left out:', gc.get_freeze_count() > 0)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["left out: True", "left out at the end: 0"]

@@ -75,6 +75,19 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
+        (
+            {"device_args": {"precision": "half"}},
+            "device_args.precision is 'half'; it should be float32, bf16 or auto",
+        ),
+        ({"device_args": {"precision": ["bf16"]}}, "device_args.precision is ['bf16']; it should be float32, bf16 or"),
+        (
+            {"device_args": {"precision": {"teacher": "bf16"}}},
+            "device_args.precision is {'teacher': 'bf16'}; it should be float32, bf16 or auto; or a mapping of teach",
+        ),
+        (
+            {"device_args": {"precision": {"teachers": ["bf16"]}}},
+            "to such a word, as in precision: {teachers: bf16}",
+        ),
         ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
         ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),
         ({"mrtf_args": {"refine_lr_decay": 0}}, "mrtf_args.refine_lr_decay is 0"),
