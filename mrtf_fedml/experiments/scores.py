@@ -19,6 +19,8 @@ LAST = 10
 WINDOW = 5
 #: How many of its standard errors a mean difference must lie from zero to be called more than noise.
 BEYOND_NOISE = 2.0
+#: Accuracies that differ by less are the same: it is what adding them up leaves.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def windows_below(row: Row, other: Row) -> Below:
         for mine, theirs in zip(row.paths, other.paths, strict=True)
     ]
     gaps = [Spread.of(window) for window in zip(*seeds, strict=True)]
-    below = [gap for gap in gaps if gap.mean < 0]
+    below = [gap for gap in gaps if gap.mean < -_ROUNDING]
     beyond = [gap for gap in below if gap.mean < -BEYOND_NOISE * (gap.deviation or 0.0) / math.sqrt(len(seeds))]
     return Below(len(gaps), len(below), len(beyond) if len(seeds) > 1 else None)
 

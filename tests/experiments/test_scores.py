@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from typing import Any
 
@@ -115,6 +116,14 @@ def test_all_windows_are_beyond_noise_where_the_seeds_differ_alike() -> None:
     runs = {(name, seed, ""): [0.5 + seed / 4 - gap] for seed in (0, 1) for name, gap in (("A", 0.0), ("B", 0.25))}
     better, worse = rows(runs, None)
     assert windows_below(worse, better) == Below(1, 1, 1)
+
+
+def test_sums_that_differ_by_rounding_alone_are_not_below() -> None:
+    # The same accuracies in another order of the rounds: their differences' sum is some 1e-17 in place of 0.
+    first, second = [0.2, 0.4, 0.1], [0.1, 0.2, 0.4]
+    one, other = rows({("A", 0, ""): first, ("B", 0, ""): second}, None)
+    assert math.fsum(a - b for a, b in zip(first, second, strict=True)) < 0, "or there is nothing to forgive"
+    assert windows_below(one, other).below == windows_below(other, one).below == 0
 
 
 def test_figures_are_pictures_that_come_out_the_same() -> None:
