@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
-from .errors import RunInterrupted, RunStopped, UserError
+from .errors import RunInterrupted, RunStopped, UserError, shown
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -47,6 +47,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and reader_is_gone():
             return READER_GONE
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            _say(f"mrtf: {shown(error.filename)} is no path that can be opened ({error.strerror}); correct it")
+            return 2
         if error.errno not in _DISK:
             raise
         print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)

@@ -204,7 +204,9 @@ class MrTFSettings:
         if "entropy_weights" in explicit and "teacher_weights" not in explicit:
             # The paper's switch, written out, overrides a preset as any other key does.
             explicit["teacher_weights"] = "entropy" if explicit["entropy_weights"] else "uniform"
-        return ArgsKwargs(given.args, {**PRESETS.get(explicit.get("preset", "paper"), {}), **explicit})
+        preset = explicit.get("preset", "paper")
+        # What is no word is not looked up: it is refused with the other keys.
+        return ArgsKwargs(given.args, {**(PRESETS.get(preset, {}) if isinstance(preset, str) else {}), **explicit})
 
 
 def with_preset(config: Mapping[str, Mapping[str, Any]], preset: str) -> dict[str, dict[str, Any]]:

@@ -61,6 +61,15 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
     ("config", "sentence"),
     [
         ({"mrtf_args": {"temprature": 1}}, "mrtf_args has no key 'temprature'; did you mean 'temperature'?"),
+        ({"mrtf_args": {"preset": ["tuned"]}}, "mrtf_args.preset is ['tuned']; it should be 'paper', 'tuned'"),
+        ({"train_args": {"comm_round": True}}, "train_args.comm_round is True; it should be a number"),
+        ({"train_args": {"learning_rate": False}}, "train_args.learning_rate is False; it should be a number"),
+        (
+            {"common_args": {"random_seed": -1}},
+            "common_args.random_seed is -1; it should be greater",
+        ),
+        ({"common_args": {"random_seed": 2**32}}, "common_args.random_seed is 4294967296; it should be less than"),
+        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be 'float32', 'bf16'"),
         ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
         ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
         (
