@@ -50,7 +50,7 @@ RULES: dict[str, dict[str, Any]] = {
         "class_balance": 0.5,
         "class_shares": "estimated",
         "balance_fade": 0.5,
-        "smoothing_fade": 1.0,
+        "smoothing_fade": 0.75,
     },
 }
 

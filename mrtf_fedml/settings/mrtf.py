@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "answer": "judged",
         "client_judgement": True,
         "target_smoothing": 0.75,
-        "smoothing_fade": 1.0,
+        "smoothing_fade": 0.75,
         "target_sharpness": 3.0,
     },
     # The authors' program, where it departs from their paper: docs/method.md.

@@ -48,7 +48,7 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
-    assert (tuned.balance_fade, tuned.smoothing_fade) == (0.5, 1.0)
+    assert (tuned.balance_fade, tuned.smoothing_fade) == (0.5, 0.75)
     assert (tuned.teacher_weights, tuned.answer, tuned.client_judgement) == ("familiarity", "judged", True)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
     assert len(PRESETS["tuned"]) == 11
