@@ -69,7 +69,7 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
             "common_args.random_seed is -1; it should be greater",
         ),
         ({"common_args": {"random_seed": 2**32}}, "common_args.random_seed is 4294967296; it should be less than"),
-        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be 'float32', 'bf16'"),
+        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be float32, bf16 or auto"),
         ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
         ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
         (
