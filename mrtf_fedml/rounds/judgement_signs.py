@@ -92,9 +92,8 @@ def judged_on(judged: Judgement | None, near: Nearness | None) -> str | None:
     if differs(near):
         return f"{OWN_SAMPLES}, which differ from yours"
     room = 1 - wrong_at_least(near)
-    return (
-        OWN_SAMPLES if judged.accuracy - judged.error <= room else f"{OWN_SAMPLES}; the nearest say {room:.2f} at most"
-    )
+    too_high = judged.accuracy - judged.error > room
+    return f"{OWN_SAMPLES}; the nearest say {room:.2f} at most" if too_high else OWN_SAMPLES
 
 
 def estimate_told(summary: Mapping[str, Any]) -> str | None:
