@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
-from .errors import RunInterrupted, RunStopped, UserError
+from .errors import RunInterrupted, RunStopped, UserError, shown
+from .process.imports import without_collecting
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -47,6 +48,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and reader_is_gone():
             return READER_GONE
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            _say(f"mrtf: {shown(error.filename)} is no path that can be opened ({error.strerror}); correct it")
+            return 2
         if error.errno not in _DISK:
             raise
         print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)
@@ -76,7 +80,8 @@ def _run(options: argparse.Namespace) -> int:
     if "fedml" not in sys.modules:
         # At once: the imports are the longest silence of a run.
         _say("loading FedML ...")
-    from .commands.run import run
+    with without_collecting():
+        from .commands.run import run
 
     return run(options)
 

@@ -73,6 +73,7 @@ def test_wrong_arrays(
     ("changes", "sentence"),
     [
         ({"dataset": "npz", "data_file": "nowhere.npz"}, "nowhere.npz"),
+        ({"dataset": "npz", "data_file": "x" * 5000}, "is no path that can be opened (File name too long)"),
         ({"dataset": "npz"}, "data_file"),
         ({"data_file": "mine.npz"}, "set data_args.dataset to npz, csv or images"),
         ({"server_file": "mine.csv"}, "data_args.server_file is 'mine.csv' but data_args.dataset is 'digits'"),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, nearest, shown
 from .waiting import quiet_barrier
 
 #: What Open MPI, and MPICH with its kin, tell each rank.
@@ -18,6 +18,7 @@ _RANK_KEYS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 #: The backends of a simulation whose processes mpirun starts. NCCL is MPI's ranks with a GPU each.
 RANKS_BACKENDS = ("MPI", "NCCL")
+SIMULATION_BACKENDS = ("sp", *RANKS_BACKENDS)
 
 HOW_TO_START = "start it with `mpirun -n 4 mrtf run --cf FILE.yaml` or `launch/mpirun.sh 4 FILE.yaml`"
 
@@ -57,6 +58,9 @@ def started_rank() -> int:
 
 def check_start(training_type: str, backend: str, refine_on: str, ranks: int) -> None:
     """Refuse a way of starting, or a setting, that the backend cannot serve."""
+    if training_type == "simulation" and backend not in SIMULATION_BACKENDS:
+        known = nearest(str(backend), list(SIMULATION_BACKENDS))
+        raise UserError(f"comm_args.backend is {shown(backend)}, which no simulation takes; {known}")
     over_ranks = training_type == "simulation" and backend in RANKS_BACKENDS
     if over_ranks and ranks < 2:
         raise UserError(

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import UserError
+from ..errors import UserError, shown
 
 #: No configuration of a person's has so many bytes, nor so many letters when its anchors are written out.
 LARGEST = 50_000
@@ -46,6 +46,7 @@ def _loaded(text: str, largest: int) -> Any:
         # Before anything is made of it: a few lines of anchors may stand for more than any memory holds.
         if _size(node, {}) > largest:
             raise UserError(f"grows to more than {largest} letters by its anchors, too many for a configuration")
+        _check_keys(node, set())
         return loader.construct_document(node)
     finally:
         loader.dispose()
@@ -58,6 +59,24 @@ def _check_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise UserError(f"nests deeper than {DEEPEST} levels, too deep for a configuration")
+
+
+def _check_keys(node: yaml.Node, seen: set[int]) -> None:
+    """Refuse a key that stands twice: YAML would take the last one and say nothing of the others."""
+    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_keys(value, seen)
+        return
+    keys: set[str] = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            if key.value in keys:
+                raise UserError(f"has the key {shown(key.value)} twice, again at line {key.start_mark.line + 1}")
+            keys.add(key.value)
+        _check_keys(value, seen)
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from .kinds import VALIDATED, Count
+from .kinds import VALIDATED, Count, Seed
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -20,9 +20,9 @@ class CommonSettings:
     #: What moves the messages. A simulation takes `sp` (one process), `MPI`, or `NCCL`, which is
     #: MPI's ranks with a GPU each and `refine_on: ranks`; a run across silos takes `GRPC`, `MQTT_S3`, `TRPC` or `MPI`.
     backend: str = "sp"
-    #: What every draw of the run derives from: split, initial weights, chosen clients, batches, refining. Any whole
-    #: number; the same number and the same `threads` give the same bytes.
-    random_seed: int = 0
+    #: What every draw of the run derives from: split, initial weights, chosen clients, batches, refining. A whole
+    #: number below 2^32; the same number and the same `threads` give the same bytes.
+    random_seed: Seed = 0
     #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
     #: Keep h(x) of up to 1500 of the server's samples in the run's folder, for the report's picture of them. Drawing it

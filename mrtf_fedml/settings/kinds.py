@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass
 
 from ..errors import UserError, shown
 
 VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True, extra="forbid")
 
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Steps = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-PositiveShare = Annotated[float, Field(gt=0, le=1)]
+
+def _no_truth(value: Any) -> Any:
+    # YAML's `yes` and `on` are true, which Python would count as 1.
+    if isinstance(value, bool):
+        raise ValueError("it should be a number")
+    return value
+
+
+_NUMBER = BeforeValidator(_no_truth)
+
+Positive = Annotated[float, Field(gt=0), _NUMBER]
+NonNegative = Annotated[float, Field(ge=0), _NUMBER]
+Count = Annotated[int, Field(ge=1), _NUMBER]
+Steps = Annotated[int, Field(ge=0), _NUMBER]
+#: What NumPy's and PyTorch's generators can be seeded with, both.
+Seed = Annotated[int, Field(ge=0, lt=2**32), _NUMBER]
+Share = Annotated[float, Field(ge=0, le=1), _NUMBER]
+PositiveShare = Annotated[float, Field(gt=0, le=1), _NUMBER]
 
 _Part = TypeVar("_Part")
 
@@ -36,8 +48,9 @@ def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Par
         return checked(**given) if is_pydantic_dataclass(part) else TypeAdapter(part).validate_python(dict(given))
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(step) for step in first["loc"])
-        remedy = first["msg"].replace("Input should be", "it should be")
+        # Of a key that may be one of several kinds, pydantic names the kind after the key.
+        key = ".".join(step for step in map(str, first["loc"]) if "[" not in step)
+        remedy = first["msg"].replace("Input should be", "it should be").removeprefix("Value error, ")
         raise UserError(f"{section}.{key} is {shown(first['input'])}; {remedy}") from None
 
 

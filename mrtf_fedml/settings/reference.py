@@ -92,7 +92,7 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
     bounds = {
         name: getattr(bound, name)
         for field in metadata
-        for bound in field.metadata
+        for bound in getattr(field, "metadata", ())
         for name in ("gt", "ge", "lt", "le")
         if hasattr(bound, name)
     }

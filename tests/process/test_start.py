@@ -34,6 +34,11 @@ def test_other_ways_of_running_are_not_our_business() -> None:
         check_start("cross_silo", "GRPC", "ranks", ranks=1)
 
 
+def test_a_backend_that_no_simulation_takes() -> None:
+    with pytest.raises(UserError, match=r"comm_args.backend is 'MPI2', which no simulation takes; did you mean 'MPI'"):
+        check_start("simulation", "MPI2", "server", ranks=1)
+
+
 def test_nccl_is_started_as_mpi_is() -> None:
     check_start("simulation", "NCCL", "ranks", ranks=2)
     with pytest.raises(UserError, match=r"backend NCCL needs a server and at least one trainer.*mpirun -n"):

@@ -26,6 +26,11 @@ from tests.data.sources.hostility import FEW
         ("data_args:\n  1: a\n", "1 is no name of a section or a key; put it in quotes"),
         ("data_args:\n  partition_seed: " + "7" * 5000, "a number of 5000 digits, too many"),
         ("data_args:\n  partition_seed: 0x" + "f" * 5000, "a number of 5002 digits, too many"),
+        ("data_args:\n  dataset: npz\n  dataset: csv\n", "has the key 'dataset' twice, again at line 3; mend it"),
+        (
+            "data_args:\n  dataset: npz\ndata_args:\n  seed: 1\n",
+            "the key 'data_args' twice, again at line 3",
+        ),
         ("data_args:\n  dataset: 2024-13-45\n", "not valid YAML"),
     ],
     ids=lambda text: text[:20].split("\n")[0],

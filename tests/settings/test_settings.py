@@ -26,8 +26,10 @@ DESIGN = """
   cluster_temperature: 4.0
   cluster_steps: 1
   class_balance: 0.0
+  balance_fade: 0.0
   feedback: always
   target_smoothing: 0.0
+  smoothing_fade: 0.0
   target_sharpness: 1.0
   refine_steps: 500
   refine_lr: 0.0003
@@ -42,12 +44,14 @@ def test_the_defaults_are_the_papers_words() -> None:
         assert getattr(settings, key) == value
 
 
-def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
+def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
+    assert (tuned.balance_fade, tuned.smoothing_fade) == (0.5, 0.75)
     assert (tuned.teacher_weights, tuned.answer, tuned.client_judgement) == ("familiarity", "judged", True)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
+    assert len(PRESETS["tuned"]) == 11
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "adaptive"})
     assert (mixed.feedback, mixed.target_smoothing) == ("adaptive", 0.75)
@@ -57,6 +61,15 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
     ("config", "sentence"),
     [
         ({"mrtf_args": {"temprature": 1}}, "mrtf_args has no key 'temprature'; did you mean 'temperature'?"),
+        ({"mrtf_args": {"preset": ["tuned"]}}, "mrtf_args.preset is ['tuned']; it should be 'paper', 'tuned'"),
+        ({"train_args": {"comm_round": True}}, "train_args.comm_round is True; it should be a number"),
+        ({"train_args": {"learning_rate": False}}, "train_args.learning_rate is False; it should be a number"),
+        (
+            {"common_args": {"random_seed": -1}},
+            "common_args.random_seed is -1; it should be greater",
+        ),
+        ({"common_args": {"random_seed": 2**32}}, "common_args.random_seed is 4294967296; it should be less than"),
+        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be float32, bf16 or auto"),
         ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
         ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
         (
@@ -66,6 +79,19 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
+        (
+            {"device_args": {"precision": "half"}},
+            "device_args.precision is 'half'; it should be float32, bf16 or auto",
+        ),
+        ({"device_args": {"precision": ["bf16"]}}, "device_args.precision is ['bf16']; it should be float32, bf16 or"),
+        (
+            {"device_args": {"precision": {"teacher": "bf16"}}},
+            "device_args.precision is {'teacher': 'bf16'}; it should be float32, bf16 or auto; or a mapping of teach",
+        ),
+        (
+            {"device_args": {"precision": {"teachers": ["bf16"]}}},
+            "to such a word, as in precision: {teachers: bf16}",
+        ),
         ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
         ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),
         ({"mrtf_args": {"refine_lr_decay": 0}}, "mrtf_args.refine_lr_decay is 0"),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-
-import numpy as np
 
 from ...errors import UserError, nearest
 from ...settings import DataSettings
-from ..listing import listed
 from .checks import checked_source
 from .cifar import load_cifar10, load_cifar100
 from .csv_table import load_csv
 from .digits import load_digits
+from .doubts import tell_doubts
 from .femnist import load_femnist
 from .idx import load_fashion_mnist, load_mnist
 from .images import load_images
@@ -25,8 +22,6 @@ from .svhn import load_svhn
 from .usps import load_usps
 
 __all__ = ["SOURCES", "Source", "Users", "checked_source", "load_source", "named_source"]
-
-logger = logging.getLogger("mrtf_fedml")
 
 #: Every word that `data_args.dataset` may be.
 SOURCES: dict[str, Callable[[DataSettings], Source]] = {
@@ -45,6 +40,9 @@ SOURCES: dict[str, Callable[[DataSettings], Source]] = {
     "csv": load_csv,
 }
 
+#: Those that read a user's own files.
+OWN = ("npz", "csv", "images")
+
 
 def load_source(settings: DataSettings) -> Source:
     """The samples that `data_args.dataset` names.
@@ -60,10 +58,7 @@ def load_source(settings: DataSettings) -> Source:
             + nearest(settings.dataset, list(SOURCES))
         )
     source = SOURCES[settings.dataset](settings)
-    counts = np.bincount(source.y_train, minlength=source.class_num)
-    absent = [source.class_names[index] for index in np.flatnonzero(counts == 0)]
-    if absent:
-        logger.warning("%s: no training sample of class %s; no client can learn it", source.name, listed(absent))
+    tell_doubts(source, is_own=settings.dataset in OWN)
     return source
 
 
@@ -72,9 +67,9 @@ def named_source(data: DataSettings) -> Source:
 
     The labels of another dataset, given without a word, look like an answer.
     """
-    own, other = ("npz", "csv", "images"), data.server_dataset
+    other = data.server_dataset
     unread = {
-        "data_file": data.dataset not in own and other != "npz",
+        "data_file": data.dataset not in OWN and other != "npz",
         "server_file": data.dataset not in ("csv", "images") and other is None,
     }
     for key, is_unread in unread.items():

@@ -20,6 +20,7 @@ from .pictures import (
     common_format,
     image_files,
     read_images,
+    tell_passed_over,
 )
 from .source import Labels, Source
 
@@ -33,7 +34,8 @@ def load_images(settings: DataSettings) -> Source:
     of the clients' has colour. The classes are the subfolders' names in alphabetical order.
     """
     clients, server = (folder_of(settings, key) for key in ("data_file", "server_file"))
-    class_names = sorted(path.name for path in clients.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders, loose = _folders_and_files(clients)
+    class_names = sorted(path.name for path in folders if not path.name.startswith("."))
     if not class_names:
         raise UserError(
             f"folder {str(clients)!r} has no subfolder; put the images of each class into a folder with its name"
@@ -42,6 +44,7 @@ def load_images(settings: DataSettings) -> Source:
     files = [path for paths in by_class for path in paths]
     if not files:
         raise UserError(f"folder {str(clients)!r} has no image in its subfolders ({listed(SUFFIXES)} are known)")
+    tell_passed_over(clients, loose, "in no class's subfolder")
     memory = memory_of(settings)
     picture_format = common_format(files, settings.image_size, memory)
     x_test, y_test, ids = read_server_folder(server, picture_format, class_names, memory)
@@ -55,6 +58,15 @@ def load_images(settings: DataSettings) -> Source:
         class_names=class_names,
         ids=ids,
     )
+
+
+def _folders_and_files(clients: Path) -> tuple[list[Path], list[Path]]:
+    try:
+        within = list(clients.iterdir())
+    except OSError as error:
+        raise UserError(f"folder {str(clients)!r} cannot be listed ({error}); let it stand while it is read") from None
+    folders = [path for path in within if path.is_dir()]
+    return folders, [path for path in within if path not in folders]
 
 
 def read_server_folder(

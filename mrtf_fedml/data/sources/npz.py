@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import UserError
 from ...settings import DataSettings
-from ..names import shown
+from ..names import original, shown
 from .checks import checked_source, texts_of
 from .memory import Memory, memory_of
 from .npz_arrays import read_npz
@@ -58,9 +58,17 @@ def _number_texts(origin: str, arrays: dict[str, Any]) -> None:
     if arrays["y_train"].dtype.kind not in "US":
         return
     texts = {key: texts_of(arrays[key].reshape(-1)) for key in ("y_train", "y_test") if key in arrays}
-    if "class_names" not in arrays:
-        arrays["class_names"] = sorted(set(texts["y_train"]))
-    number = {name: place for place, name in enumerate(texts_of(arrays["class_names"]))}
+    if "" in texts["y_train"]:
+        raise UserError(
+            f"{origin}: y_train has no label at sample {texts['y_train'].index('')}; name its class or leave it out"
+        )
+    if "class_names" in arrays:
+        names = texts_of(arrays["class_names"])
+    else:
+        names = sorted(set(texts["y_train"]))
+        # As they were: what is written as a sign already would be taken for letters, and written so once more.
+        arrays["class_names"] = [original(name) for name in names]
+    number = {name: place for place, name in enumerate(names)}
     for key, labels in texts.items():
         unknown = next((label for label in labels if label not in number), None)
         if unknown is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,16 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps
 
 from ...errors import UserError
+from ..listing import listed
 from .memory import Memory
 from .reading import first_line, read_bytes
 
+logger = logging.getLogger("mrtf_fedml")
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+
+#: What Windows leaves in folders of images.
+_OF_THE_SYSTEM = ("thumbs.db", "desktop.ini")
 
 #: What those files may be, whatever they are named. Pillow knows more formats, and some of them start programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
@@ -42,15 +49,28 @@ class Format:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images of a folder and of those below it, by name; hidden files are not looked at."""
+    """The images of a folder and of those below it, by name; hidden files are not looked at.
+
+    What else lies there is passed over and told of: whoever put it there may wait for its label.
+    """
     try:
-        return sorted(
-            path
-            for path in folder.rglob("*")
-            if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
-        )
+        seen = sorted(path for path in folder.rglob("*") if not path.is_dir() and not _is_hidden(path))
+        images = [path for path in seen if path.suffix.lower() in SUFFIXES and path.is_file()]
     except OSError as error:
         raise UserError(f"folder {str(folder)!r} cannot be listed ({error}); let it stand while it is read") from None
+    tell_passed_over(folder, set(seen) - set(images), f"no image that can be read ({listed(SUFFIXES)} are known)")
+    return images
+
+
+def tell_passed_over(folder: Path, files: Iterable[Path], what: str) -> None:
+    """Tell of a folder's files that are not taken, and what they are; hidden ones are nobody's samples."""
+    names = sorted(path.relative_to(folder) for path in files if not _is_hidden(path))
+    if names:
+        logger.warning("%r: passed over, as %s: %s", str(folder), what, listed(names))
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.lower() in _OF_THE_SYSTEM
 
 
 def by_content(files: Sequence[Path], memory: Memory) -> list[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,37 @@ def test_hidden_and_other_files_are_not_images(tmp_path: Path) -> None:
     (tmp_path / "clients/.cache").mkdir()
     source = load(tmp_path)
     assert (len(source.x_train), len(source.x_test), source.class_num) == (12, 5, 3)
+
+
+def test_files_that_are_passed_over_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_folders(tmp_path, 8, 6)
+    load(tmp_path)
+    assert caplog.text == ""
+    (tmp_path / "clients/cat/one.heic").write_bytes(b"x")
+    (tmp_path / "clients/loose.png").write_bytes(b"x")
+    (tmp_path / "server/gone.png").symlink_to("nowhere")
+    (tmp_path / "server/drawing.svg").write_bytes(b"x")
+    (tmp_path / "server/Thumbs.db").write_bytes(b"x")
+    load(tmp_path)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.rpartition(": ")[2] for line in told] == ["one.heic", "loose.png", "drawing.svg, gone.png"]
+    assert "in no class's subfolder" in told[1]
+
+
+def test_a_class_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folders(tmp_path, 8, 6)
+    listing = Path.rglob
+
+    def vanishing(folder: Path, pattern: str) -> Iterator[Path]:
+        for path in listing(folder, pattern):
+            yield path
+            shutil.rmtree(folder, ignore_errors=True)
+
+    monkeypatch.setattr(Path, "rglob", vanishing)
+    with pytest.raises(UserError) as told:
+        load(tmp_path)
+    assert "\n" not in str(told.value)
+    assert "cat" in str(told.value) or "clients" in str(told.value)
 
 
 @pytest.mark.parametrize("place", ["clients/cat", "server"])

@@ -53,6 +53,28 @@ def test_the_arrays_come_back(tmp_path: Path) -> None:
     )
 
 
+def test_labels_that_cannot_be_written_as_they_are(tmp_path: Path) -> None:
+    source = load(saved(tmp_path, y_train=np.array([b"caf\xe9", b"tea", b"a\nb"] * 2), y_test=None))
+    assert source.class_names == ["a\\x0ab", "caf\\xe9", "tea"]
+    assert source.y_train.tolist() == [1, 2, 0] * 2
+
+
+def test_a_label_that_is_empty_is_no_class(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="y_train has no label at sample 1; name its class or leave it out"):
+        load(saved(tmp_path, y_train=np.array(["tea", "", "milk"] * 2), y_test=None))
+
+
+def test_classes_and_ids_that_look_like_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    letters = np.array(["a", "A", "b"] * 2)
+    load(saved(tmp_path, y_train=letters, y_test=None, ids=np.array(["1", "2", "3"])))
+    assert caplog.text == ""
+    words = np.array(["Tea", "tea ", "milk"] * 2)
+    load(saved(tmp_path, y_train=words, y_test=None, ids=np.array(["1", "2", "1"])))
+    alike, twice = [record.getMessage() for record in caplog.records]
+    assert "the classes 'Tea', 'tea ' differ in capitals, spaces or signs alone" in alike
+    assert "have the id '1' more than once" in twice
+
+
 def test_without_labels_ids_and_names(tmp_path: Path) -> None:
     source = load(saved(tmp_path, y_test=None))
     assert source.y_test is None
