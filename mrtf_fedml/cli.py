@@ -12,6 +12,7 @@ from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError, shown
+from .process.imports import without_collecting
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -79,7 +80,8 @@ def _run(options: argparse.Namespace) -> int:
     if "fedml" not in sys.modules:
         # At once: the imports are the longest silence of a run.
         _say("loading FedML ...")
-    from .commands.run import run
+    with without_collecting():
+        from .commands.run import run
 
     return run(options)
 
@@ -190,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")
     predict.add_argument("run_dir", metavar="RUN_DIR")
-    predict.add_argument("samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, a folder of images")
+    predict.add_argument(
+        "samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, an image or a folder of them"
+    )
     predict.add_argument("--out", metavar="FILE.csv", help="where to write (default ./NAME.predictions.csv)")
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")

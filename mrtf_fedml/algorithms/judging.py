@@ -201,6 +201,12 @@ class Verdict:
         estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes(_FADING_FAST)]) or (None, None)
         return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
 
+    def comparison(self) -> dict[str, float | None]:
+        """What the clients gain by the refined model, the standard error of that, and whether it is it that answers."""
+        gain = self._gain() or (None, None)
+        refined = not self.base_answers
+        return {"estimated_gain": gain[0], "estimated_gain_error": gain[1], "refined_answers": int(refined)}
+
     def _gain(self) -> tuple[float, float] | None:
         """How much more often the refined model is right than the base's, and the standard error of that."""
         return self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])

@@ -183,7 +183,7 @@ class MrTF(Algorithm):
         if verdict.base_answers:
             # The answer is scored anyway; what was refined is worth a curve too.
             predictions["refined"] = bench.logits(refined.weights)
-        estimate = verdict.estimate() if self.judging else {}
+        estimate = {**verdict.estimate(), **verdict.comparison()} if self.judging else {}
         return after, RoundReport(
             metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
             predictions={**base_report.predictions, **predictions},

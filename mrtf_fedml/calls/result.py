@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.positions import ids_of_rows
+from ..rounds.judgement_signs import estimate_told
 from ..rounds.store import RunStore
 from .labeller import Labeller
 
@@ -76,6 +77,11 @@ class Result:
         """Of the answer, where true labels were given; else None."""
         return self.summary["accuracy"]
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and nothing wrong, a sentence each."""
+        return list(self.summary.get("notes") or [])
+
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Labels of more samples of the same kind, by the final model."""
         return self.model.predict(x)
@@ -95,9 +101,9 @@ class Result:
         ]
         if self.accuracy is not None:
             lines.append(f"accuracy {self.accuracy:.4f}")
-        elif summary.get("estimated_accuracy") is not None:
-            estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
-            lines.append(f"estimated accuracy {estimated} (by the clients, on samples of their own)")
+        elif (estimated := estimate_told(summary)) is not None:
+            lines.append(f"estimated accuracy {estimated}")
+        lines += [f"note: {sentence}" for sentence in self.notes]
         lines += [f"warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
 

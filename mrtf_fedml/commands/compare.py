@@ -11,6 +11,7 @@ from pathlib import Path
 from ..data import load
 from ..data.rehearsal import refuse_rehearsal
 from ..errors import UserError
+from ..experiments.jobs import chosen_jobs
 from ..experiments.plan import ABLATION, Trial, import_labelled, planned
 from ..experiments.progress import ComparisonProgress
 from ..experiments.runner import Runner
@@ -43,7 +44,7 @@ def compare(options: argparse.Namespace) -> int:
     trials = planned(config, labels, options.seeds, options.grid, options.ablation, options.vary)
     folder = Path(options.out) if options.out else Path("comparisons") / Path(options.cf).stem
     progress = ComparisonProgress()
-    runner = Runner(folder, options.jobs, progress)
+    runner = Runner(folder, chosen_jobs(trials) if options.jobs is None else options.jobs, progress)
     waiting = len({trial.key for trial in trials if not runner.is_done(trial)})
     progress.tell(f"{len({trial.key for trial in trials})} runs, {waiting} of them to be done, in {folder}")
     runner.do(trials)

@@ -37,6 +37,8 @@ def add_compare(commands: Any) -> argparse.ArgumentParser:
         "and compare on those",
     )
     compare.add_argument("--target", metavar="ACC", type=float, help="also tell the rounds needed to reach it")
-    compare.add_argument("--jobs", metavar="N", type=int, default=1, help="runs at once; they share the cores (1)")
+    compare.add_argument(
+        "--jobs", metavar="N", type=int, help="runs at once; they share the cores (default: as many as cores bear)"
+    )
     compare.add_argument("--out", metavar="DIR", help="where all of it goes (default comparisons/FILE)")
     return compare

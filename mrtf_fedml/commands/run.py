@@ -11,6 +11,7 @@ from ..algorithms import algorithm_of
 from ..errors import UserError
 from ..process.compiler import check_compiler
 from ..process.failure import one_for_all
+from ..process.imports import without_collecting
 from ..process.logs import hold_log
 from ..process.start import (
     agreement,
@@ -60,7 +61,7 @@ def _run(options: argparse.Namespace, config: Config, settings: RunSettings, ran
         if rank is None and isinstance(dataset, TransductiveDataset):
             # Where clients are users, or come from a loader, the data say how many there are.
             settings = settings.with_clients(dataset.client_num)
-    with warnings.catch_warnings():
+    with without_collecting(), warnings.catch_warnings():
         # FedML's imports warn of their own dependencies at length; --verbose shows that too.
         warnings.simplefilter("default" if options.verbose else "ignore")
         from ..fedml_bridge.launcher import launch

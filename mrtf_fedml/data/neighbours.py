@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from .likeness import FEWEST, few
+from .likeness import FEWEST, Labels, Rows, few, told_apart_within_classes
 from .moved import moved_features
-
-Rows = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
 
 #: Samples of more numbers are projected before distances are taken.
 _WIDEST = 512
@@ -37,6 +34,8 @@ class Nearness:
         agreeing: the share of the given labels that the nearest known sample bears too; None where that is not known.
         expected: how often it does so among known samples of the same classes.
         moved: the share of a table's features whose mean no mixture of the clients' classes could have.
+        apart: how well samples of the same class are told to be the server's or the clients', 0.5 by guessing; None
+            where that is not known.
     """
 
     novel: float
@@ -45,6 +44,7 @@ class Nearness:
     agreeing: float | None = None
     expected: float | None = None
     moved: float = 0.0
+    apart: float | None = None
 
 
 def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor) -> Nearness | None:
@@ -83,6 +83,7 @@ def nearness(known: Tensor, labels: Tensor | None, other: Tensor, given: Tensor)
         None if alone else witness.agreeing,
         None if alone else witness.expected,
         0.0 if alone or known.ndim != 2 else moved_features(ours, bears, theirs),
+        None if alone else told_apart_within_classes(ours, bears, theirs, got),
     )
 
 

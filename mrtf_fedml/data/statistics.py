@@ -89,11 +89,10 @@ def known_samples(
 ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
     """Some of the clients' samples [N, ...], evenly from all, where a process plays the clients; else None.
 
-    With their labels [N], where each has one. Of loaders only those are read that can be read again. Where the server's
-    set is of another dataset by the user's own wish, nobody needs to be told that it is of another kind.
+    With their labels [N], where each has one. Of loaders only those are read that can be read again.
     """
     clients = dataset[5]
-    if settings.common.training_type != "simulation" or not clients or settings.data.server_dataset is not None:
+    if settings.common.training_type != "simulation" or not clients:
         return None
     each = max(1, _SOME // len(clients))
     with forked(0, "known samples"):

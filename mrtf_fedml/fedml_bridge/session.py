@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ..data.neighbours import Nearness, nearness
 from ..data.statistics import known_counts, known_samples
 from ..errors import UserError
 from ..models.positions import ids_of_rows
-from ..models.weights import refuse_misfit
+from ..models.weights import load, refuse_misfit
 from ..privacy.budget import PrivacyBudget
 from ..report.writer import ReportWriter
 from ..rounds.account import PrivacyAccount
@@ -22,6 +23,7 @@ from ..rounds.ending import ending
 from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
 from ..rounds.lock import FolderLock
 from ..rounds.loop import Ask, Choose, Run
+from ..rounds.missed_classes import found_of_classes
 from ..rounds.profile import Profile
 from ..rounds.progress import Progress
 from ..rounds.recorder import Recorder
@@ -87,16 +89,32 @@ class Session:
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *added,
             *self._rehearsal(),
-            Watch(self.dataset.class_names, known_counts(self.dataset, self.server.settings), self._nearness),
+            Watch(
+                self.dataset.class_names,
+                known_counts(self.dataset, self.server.settings),
+                self._nearness,
+                self._found_of_classes,
+            ),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(getattr(self.args, "mrtf_progress", None)),
             *trackers(self.args),
             ReportWriter(self.dataset, examiner),
         ]
 
+    @cached_property
+    def _known(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        return known_samples(self.dataset, self.server.settings)
+
     def _nearness(self, given: torch.Tensor) -> Nearness | None:
-        known = known_samples(self.dataset, self.server.settings)
-        return None if known is None else nearness(*known, self.dataset.server_inputs, given)
+        return None if self._known is None else nearness(*self._known, self.dataset.server_inputs, given)
+
+    def _found_of_classes(self) -> torch.Tensor | None:
+        inputs, labels = self._known or (None, None)
+        if inputs is None or labels is None:
+            return None
+        model = self.server.bench.model
+        load(model, self.server.state.answer)
+        return found_of_classes(model, inputs, labels, self.dataset.class_num)
 
     def _rehearsal(self) -> list[Callback]:
         real = self.dataset.real_inputs

@@ -24,11 +24,16 @@ ACCURACIES = (
 #: What the accuracies that an algorithm names itself are drawn in, one after another.
 OTHER_COLOURS = ("c3", "c4", "c6", "c5", "c7", "c8", "c9")
 #: Numbers that every round has, or that have a chart of their own.
-KNOWN = ("round", "acc", "local_loss", "local_weight", "seconds_local", "seconds_refine", "bytes_up", "bytes_down")
+KNOWN = (
+    *("round", "acc", "local_loss", "local_weight", "seconds_local", "seconds_refine", "bytes_up", "bytes_down"),
+    "refined_answers",
+)
 #: Measured numbers whose key does not tell what they are.
 NAMES = {
     "epsilon_server": "Privacy budget epsilon, towards the server",
     "epsilon_release": "Privacy budget epsilon, of what is released",
+    "estimated_gain": "Gain by refining, as the clients estimate it",
+    "estimated_gain_error": "Standard error of that gain",
 }
 
 

@@ -69,6 +69,7 @@ def _opening(facts: Facts, sections: Sequence[str]) -> str:
             f'<p class="eyebrow">{escape(" · ".join(words))}</p>',
             f"<h1>{escape(headline(facts))}</h1>",
             document.warned(warnings_of(facts)),
+            *(f"<p>{escape(note)}.</p>" for note in summary.get("notes") or []),
             faint(_SCENE),
             document.tiles(tiles(facts)),
             document.contents(sections),
@@ -106,7 +107,9 @@ def _measured(facts: Facts) -> str:
     cards = "".join(card(chart, name) for name, chart in charts.measured_charts(facts.metrics))
     if not cards:
         return ""
-    return f'{heading("What the algorithm measured", "measured")}\n{faint(_MEASURED)}\n<div class="three">{cards}</div>'
+    of_what = (facts.summary or {}).get("estimated_on")
+    told = f"{_MEASURED} What the clients estimate is of {of_what}." if of_what else _MEASURED
+    return f'{heading("What the algorithm measured", "measured")}\n{faint(told)}\n<div class="three">{cards}</div>'
 
 
 def _predicted(answer: Answer, agreement: Floats | None) -> str:

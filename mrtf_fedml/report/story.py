@@ -33,7 +33,7 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
     elif facts.answer is not None:
         estimated = _estimated(facts)
         if estimated is not None:
-            shown.append((estimated, "accuracy, as the clients estimate it"))
+            shown.append((estimated, f"accuracy, as the clients estimate it{_on_what(facts)}"))
         shown.append((_two(float(facts.answer.confidences.mean())), "mean confidence"))
     if facts.answer is not None:
         shown.append((f"{len(facts.answer.ids):,}", "samples labelled"))
@@ -94,6 +94,7 @@ _WORDS = {
     "seconds": "time spent computing",
     "estimated_accuracy": "accuracy, as the clients estimate it",
     "estimated_error": "standard error of that",
+    "estimated_on": "the clients estimate it on",
     "mean_accuracy_over_rounds": "mean accuracy over the rounds",
     "macro_f1": "macro F1",
     "epsilon_server": "privacy budget epsilon, towards the server",
@@ -107,8 +108,8 @@ def _how_right(facts: Facts, answer: Answer) -> str:
     examined = facts.examination
     if examined is None:
         mean, estimated = _two(float(answer.confidences.mean())), _estimated(facts)
-        known = "not known" if estimated is None else f"not known, {estimated} of them by the clients' own estimate"
-        return f"how many are right is {known}, its mean confidence is {mean}"
+        guess = "" if estimated is None else f", {estimated} of them by the clients' own estimate{_on_what(facts)}"
+        return f"how many are right is not known{guess}, its mean confidence is {mean}"
     share = _two(examined.accuracy)
     if examined.marked is not None and examined.marked < len(answer.ids):
         sentence = f"of the {examined.marked} whose true label is known to the examiner, {share} are right"
@@ -147,6 +148,12 @@ def _estimated(facts: Facts) -> str | None:
     if summary.get("estimated_accuracy") is None:
         return None
     return f"{_two(summary['estimated_accuracy'])} ± {summary['estimated_error']:.2f}"
+
+
+def _on_what(facts: Facts) -> str:
+    """What the estimate is of, where a reader must know that to use it."""
+    of_what = (facts.summary or {}).get("estimated_on")
+    return f" on {of_what}" if of_what else ""
 
 
 def _two(share: float) -> str:

@@ -62,9 +62,14 @@ def contradictions(
     sentences = []
     if odd:
         worst = min(support[client] for client in odd)
+        whose = (
+            f"the model of client {odd[0]} contradicts"
+            if len(odd) == 1
+            else f"the models of clients {listed(odd)} contradict"
+        )
         sentences.append(
-            f"the model of client {listed(odd)} contradicts the others' on {1 - worst:.0%} of the samples whose class "
-            "it knows: its labels may be shifted or wrong; check them, or leave it out"
+            f"{whose} the others' on {1 - worst:.0%} of the samples whose class is known there: labels may be shifted "
+            "or wrong there; check them, or leave such a client out"
         )
     heard = [place for place, client in enumerate(clients) if client not in odd]
     pairs = _camps(said[heard], given, knows[heard])

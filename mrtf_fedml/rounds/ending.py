@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .judgement_signs import estimate_told
 from .store import RunStore
 
 _RESULTS = (("predictions", "predictions.csv"), ("model", "model.safetensors"), ("report", "report.html"))
@@ -26,9 +27,10 @@ def ending(store: RunStore) -> str:
             rows.append(("before refining", f"{last['acc_aggregated']:.4f} (the last round's plain average)"))
     else:
         rows.append(("accuracy", "not known: the server's set came without labels"))
-    if summary.get("estimated_accuracy") is not None:
-        estimated = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_error']:.2f}"
-        rows.append(("estimated", f"{estimated} (by the clients, on samples of their own)"))
+    estimated = estimate_told(summary)
+    if estimated is not None:
+        rows.append(("estimated", estimated))
+    rows += [("note", sentence) for sentence in summary.get("notes") or []]
     if "epsilon_server" in summary:
         rows.append(("privacy", _privacy(summary)))
     rows += [(word, str(Path(store.path) / name)) for word, name in _RESULTS]

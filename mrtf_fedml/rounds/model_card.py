@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .judgement_signs import estimate_told
+
 
 def model_card(facts: Mapping[str, Any], summary: Mapping[str, Any], clients: int, per_round: int) -> str:
     """The card, in Markdown.
@@ -48,7 +50,9 @@ def _preset(summary: Mapping[str, Any]) -> str:
 
 def _score(summary: Mapping[str, Any]) -> str:
     if summary["accuracy"] is None:
-        return "not known: the server's set came without labels"
+        estimated = estimate_told(summary)
+        unknown = "not known: the server's set came without labels"
+        return unknown if estimated is None else f"{unknown}; estimated {estimated}"
     return (
         f"accuracy {summary['accuracy']:.4f}, macro F1 {summary['macro_f1']:.4f}, on the server's set, whose labels "
         "were used for nothing else"

@@ -11,6 +11,10 @@ _MOVED = 0.25
 #: Who agrees with a witness less often by g than the witness is right, is wrong on a share of g at least. With the true
 #: labels of sets of one kind g was 0.18 at most.
 _UNSUPPORTED = 0.25
+#: The server's samples are told from the clients' of the same class so well; of sets of one kind it was 0.75 at most.
+_APART = 0.9
+#: Where they are, neighbours are poorer witnesses and fewer contradictions are enough to doubt; 0.13 at most elsewhere.
+_CONTRADICTED = 0.15
 #: A witness is right so often, and agreed with nearly as often.
 _WITNESS, _NEARLY = 0.8, 0.1
 
@@ -37,15 +41,35 @@ def unlike(near: Nearness | None) -> str | None:
     return f"{share}: some may be of a kind or a class that no client knows, and get another's label"
 
 
+def differs(near: Nearness) -> bool:
+    """Whether the server's samples are of another kind. Their labels may be right all the same."""
+    return unlike(near) is not None or (near.apart is not None and near.apart >= _APART)
+
+
 def unsupported(near: Nearness | None) -> str | None:
     """Labels that the clients' samples next to them do not bear, though among themselves they do."""
-    if near is None or near.agreeing is None or near.expected is None or near.expected - near.agreeing < _UNSUPPORTED:
+    if near is None or near.agreeing is None or near.expected is None:
+        return None
+    if differs(near) and near.expected - near.agreeing >= _CONTRADICTED:
+        return (
+            "the server's samples are told from the clients' of the same class nearly always: they are of another "
+            f"kind, and the clients' nearest samples bear the given label in {near.agreeing:.0%} of the cases only "
+            f"({near.expected:.0%} among their own); do not use these labels unchecked"
+        )
+    if wrong_at_least(near) == 0.0:
         return None
     return (
         f"the nearest sample of the clients bears a label's class in {near.agreeing:.0%} of the cases, and in "
-        f"{near.expected:.0%} among their own: {near.expected - near.agreeing:.0%} of these labels or more are likely "
+        f"{near.expected:.0%} among their own: {wrong_at_least(near):.0%} of these labels or more are likely "
         "to be wrong; train for more rounds, or try another learning_rate"
     )
+
+
+def wrong_at_least(near: Nearness) -> float:
+    """The share of the labels that are wrong by what the nearest samples bear; 0 where that is within chance."""
+    if near.agreeing is None or near.expected is None or near.expected - near.agreeing < _UNSUPPORTED:
+        return 0.0
+    return near.expected - near.agreeing
 
 
 def supported(near: Nearness | None) -> bool:

@@ -22,8 +22,8 @@ _SHOWN = {
     "acc_ensemble": "ensemble",
     "local_loss": "loss",
 }
-#: Shown under another word, or beside it.
-_UNSHOWN = ("estimated_accuracy", "estimated_error")
+#: Shown under another word, or beside it, or at the end alone.
+_UNSHOWN = ("estimated_accuracy", "estimated_error", "estimated_gain", "estimated_gain_error", "refined_answers")
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.
 _BESIDE = 2

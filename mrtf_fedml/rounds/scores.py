@@ -85,6 +85,8 @@ class Scores:
             "seconds": sum((line.get("seconds_local") or 0) + (line.get("seconds_refine") or 0) for line in metrics),
             "estimated_accuracy": metrics[-1].get("estimated_accuracy") if metrics else None,
             "estimated_error": metrics[-1].get("estimated_error") if metrics else None,
+            # The watch knows.
+            "estimated_on": None,
             "mean_accuracy_over_rounds": statistics.fmean(scored) if scored else None,
             "accuracy": None,
             "macro_f1": None,

@@ -20,8 +20,10 @@ from ..data.listing import listed
 from ..data.neighbours import Nearness
 from .callbacks import Callback
 from .contradictions import contradictions
+from .judgement_signs import Judgement, average_answers, judged_on, poor, worse_for_refining
 from .loss_signs import poor_fit, sign_of_losses
-from .nearness_signs import supported, unlike, unsupported
+from .missed_classes import missed, missed_places
+from .nearness_signs import differs, supported, unlike, unsupported
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -40,8 +42,6 @@ _CONFIDENT, _AGREEING = 0.8, 0.5
 _DISAGREEING = 2 / 3
 #: From fewer samples per class no class is learnt, nor can anything here be checked.
 _LEAST_PER_CLASS = 10
-#: The clients find fewer labels right, beyond chance.
-_POOR = 2 / 3
 #: Fewer samples than this share of a class that nobody has taught are single mistakes.
 _FEW = 0.02
 
@@ -61,7 +61,8 @@ class Evidence:
         votes: what each model of the last round named, [T, M]; None where nobody asked them.
         voters: whose models these are.
         nearness: the server's samples beside the clients' nearest; None where these are not known.
-        estimated: the accuracy that the clients estimate, and the standard error of it; None where nobody judges.
+        judged: what the clients find of the models; None where nobody judges.
+        found: the clients' own samples of each class, and how many the model finds, [2, C]; None where not known.
     """
 
     logits: Tensor
@@ -74,24 +75,27 @@ class Evidence:
     votes: Tensor | None = None
     voters: Sequence[int] = ()
     nearness: Nearness | None = None
-    estimated: tuple[float, float] | None = None
+    judged: Judgement | None = None
+    found: Tensor | None = None
 
 
 def signs(evidence: Evidence) -> list[str]:
     """What looks wrong, a sentence each; empty where nothing does."""
     seen = evidence.losses, len(evidence.class_names), evidence.counts
     failed = sign_of_losses(*seen)
-    strange = unlike(evidence.nearness)
     sentences = [
-        failed or poor_fit(*seen) or _poor_estimate(evidence),
-        strange or unsupported(evidence.nearness),
+        failed or poor_fit(*seen) or poor(evidence.judged) or missed(evidence.found, evidence.class_names),
+        worse_for_refining(evidence.judged),
+        unlike(evidence.nearness) or unsupported(evidence.nearness),
         _untaught(evidence),
         _too_few(evidence),
     ]
     if len(evidence.logits) >= _ENOUGH_SAMPLES:
         one = _one_class(evidence)
         sentences += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
-        if failed is None and strange is None and one is None:
+        of_one_kind = evidence.nearness is None or not differs(evidence.nearness)
+        learnt = failed is None and one is None and 2 * len(missed_places(evidence.found)) < len(evidence.class_names)
+        if learnt and of_one_kind:
             # On what they have not learnt models contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
             sentences += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
@@ -158,15 +162,6 @@ def _apart_from_average(evidence: Evidence) -> str | None:
     )
 
 
-def _poor_estimate(evidence: Evidence) -> str | None:
-    if evidence.estimated is None or sum(evidence.estimated) >= _POOR:
-        return None
-    return (
-        f"the clients find {evidence.estimated[0]:.0%} of this model's labels of their own samples right, and of these "
-        "it may be no more; train for more rounds, or try another learning_rate or model"
-    )
-
-
 def _untaught(evidence: Evidence) -> str | None:
     """Classes that no client has at all: they have a name, and cannot be given."""
     if evidence.counts is None:
@@ -198,12 +193,6 @@ def _agreement(one: Tensor, other: Tensor) -> float:
     return float((one.argmax(dim=1).cpu() == other.argmax(dim=1).cpu()).double().mean())
 
 
-def _estimate(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    last = lines[-1] if lines else {}
-    accuracy, error = last.get("estimated_accuracy"), last.get("estimated_error")
-    return None if accuracy is None or error is None else (accuracy, error)
-
-
 class Watch(Callback):
     """Says what looks wrong when a run ends: in the log, and in summary.json, from where the report has it."""
 
@@ -212,11 +201,13 @@ class Watch(Callback):
         class_names: Sequence[str],
         counts: npt.NDArray[np.int64] | None = None,
         nearness: Callable[[Tensor], Nearness | None] = lambda given: None,
+        found: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
-        """`nearness` of the labels that were given is asked once, at the end: it takes a moment."""
+        """`nearness` of the labels that were given and `found` are asked once, at the end: they take a moment."""
         self.class_names = class_names
         self.counts = counts
         self.nearness = nearness
+        self.found = found
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """The whole run, those rounds before a resume among it."""
@@ -240,9 +231,13 @@ class Watch(Callback):
             voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
             # Who presses Ctrl-C waits for what was finished, and for no more.
             nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
-            estimated=_estimate(lines),
+            judged=Judgement.told_in(lines[-1] if lines else {}, run.settings.common.training_type == "simulation"),
+            found=None if summary.get("interrupted") else self.found(),
         )
         sentences = signs(evidence)
         for sentence in sentences:
             _log.warning("%s", sentence)
         summary["warnings"] = sentences
+        note = average_answers(evidence.judged)
+        summary["notes"] = [] if note is None else [note]
+        summary["estimated_on"] = judged_on(evidence.judged, evidence.nearness)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
+from pydantic import field_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 from .kinds import VALIDATED, Count, Steps
 from .precision import Part, Word
@@ -28,3 +32,17 @@ class DeviceSettings:
     #: Let the server read its set by compiled code (torch.compile). It needs a C++ compiler and some seconds of CPU at
     #: the start, and pays for convolutional nets and large sets (docs/speed.md). Results differ in the last bits.
     compile: bool = False
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _one_sentence(cls, value: Any) -> Any:
+        # Of a choice between a word and a mapping pydantic would name the two types, not what to write.
+        words = value.values() if isinstance(value, dict) else [value]
+        parts = value if isinstance(value, dict) else ()
+        if any(word not in get_args(Word) for word in words) or any(part not in get_args(Part) for part in parts):
+            raise PydanticCustomError(
+                "precision",
+                "it should be float32, bf16 or auto; or a mapping of teachers, distilling or local to such a word, "
+                "as in precision: {teachers: bf16}",
+            )
+        return value

@@ -18,15 +18,15 @@ from .measure import REPETITIONS, Row, by_turns, row_of
 
 #: Name, model (None is logistic regression), shape, samples of the client, its batch, how often per repetition.
 _CLIENTS: tuple[tuple[str, str | None, tuple[int, ...], int, int, int], ...] = (
-    ("logistic regression, 60 samples, batch 10", None, (784,), 60, 10, 40),
-    ("mlp, 600 samples, batch 64", "mlp", (1, 28, 28), 600, 64, 2),
-    ("lenet, 600 samples, batch 64", "lenet", (3, 28, 28), 600, 64, 1),
+    ("logistic regression, 60 samples, batch 10", None, (784,), 60, 10, 100),
+    ("mlp, 600 samples, batch 64", "mlp", (1, 28, 28), 600, 64, 4),
+    ("lenet, 600 samples, batch 64", "lenet", (3, 28, 28), 600, 64, 4),
 )
 _SMALL = (("logistic regression, small", None, (16,), 20, 10, 1),)
 
 
 def local(quick: bool) -> list[Row]:
-    """Two rows per client: against the bare loop, and against FedML's trainer."""
+    """Three rows per client: against the bare loop that clips as we do, the one that does not, and FedML's trainer."""
     rows: list[Row] = []
     for client in _SMALL if quick else _CLIENTS:
         rows += _client(*client, repetitions=1 if quick else REPETITIONS)
@@ -58,24 +58,39 @@ def _client(
 
     def bare() -> None:
         for _ in range(often):
-            _bare_loop(model, start, batches, settings)
+            _bare_loop(model, start, batches, settings, clips=False)
+
+    def clipping() -> None:
+        for _ in range(often):
+            _bare_loop(model, start, batches, settings, clips=True)
 
     def fedml() -> None:
         for _ in range(often):
             fedml_training(model, start, shard, learning_rate=0.03)
 
-    taken = by_turns({"ours": ours, "bare": bare, "fedml": fedml}, repetitions)
+    taken = by_turns({"ours": ours, "clipping": clipping, "bare": bare, "fedml": fedml}, repetitions)
     detail: dict[str, Any] = {"cpu_seconds": {way: [one / often for one in taken[way]] for way in taken}}
     return [
+        row_of(
+            f"bare loop that clips: {name}",
+            taken["ours"],
+            taken["clipping"],
+            "ours / bare loop, same optimiser, same clipping",
+            **detail,
+        ),
         row_of(f"bare loop: {name}", taken["ours"], taken["bare"], "ours / bare loop, same optimiser", **detail),
         row_of(f"FedML's: {name}", taken["ours"], taken["fedml"], "ours / ModelTrainerCLS (plain SGD)", **detail),
     ]
 
 
 def _bare_loop(
-    model: nn.Module, start: dict[str, Tensor], batches: list[tuple[Tensor, Tensor]], settings: TrainSettings
+    model: nn.Module,
+    start: dict[str, Tensor],
+    batches: list[tuple[Tensor, Tensor]],
+    settings: TrainSettings,
+    clips: bool,
 ) -> None:
-    """Nothing but the steps: no shuffling, no clipping, no loss kept, no copy handed out."""
+    """Nothing but the steps: no shuffling, no loss kept, no copy handed out; gradients are clipped if asked for."""
     model.load_state_dict(start)
     model.train()
     optimizer = torch.optim.SGD(
@@ -84,4 +99,6 @@ def _bare_loop(
     for inputs, labels in batches:
         optimizer.zero_grad(set_to_none=True)
         nn.functional.cross_entropy(model(inputs), labels).backward()
+        if clips and settings.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad_norm)
         optimizer.step()

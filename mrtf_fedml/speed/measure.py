@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -82,10 +83,63 @@ def by_turns(ways: Mapping[str, Callable[[], object]], repetitions: int) -> dict
 
 
 def in_own_process(work: Callable[..., Any], *given: Any) -> Any:
-    """The result of a module's function in a process of its own, whose peak of memory nobody else has raised."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    """The result of a module's function in a process of its own."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *given).result()
+
+
+@dataclass
+class Grown:
+    """What a piece of work cost in a process of its own.
+
+    Attributes:
+        seconds: CPU seconds of each repetition.
+        memory_before: the most megabytes that the process had held when it was ready to begin.
+        memory_after: the most that it held at all.
+        start: CPU seconds until it was ready.
+    """
+
+    seconds: list[float]
+    memory_before: float
+    memory_after: float
+    start: float
+
+
+def by_turns_in_processes(
+    ready: Callable[[int, bool], Callable[[], float]], sizes: Sequence[int], quick: bool
+) -> dict[int, Grown]:
+    """The work of each size, by turns, each size in a process whose peak of memory nobody else has raised.
+
+    Args:
+        ready: a module's function that prepares the work of a size; the work returns its own CPU seconds.
+        sizes: what `ready` is called with, beside `quick`.
+        quick: once in place of five times after a call that is not counted.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        pools = {size: stack.enter_context(ProcessPoolExecutor(1, context)) for size in sizes}
+        grown = {size: Grown([], *pool.submit(_begin, ready, size, quick).result()) for size, pool in pools.items()}
+        for turn in range(1 if quick else REPETITIONS + 1):
+            for size, pool in pools.items():
+                seconds, grown[size].memory_after = pool.submit(_again).result()
+                if quick or turn > 0:
+                    grown[size].seconds.append(seconds)
+    return grown
+
+
+#: In such a process: its work.
+_works: list[Callable[[], float]] = []
+
+
+def _begin(ready: Callable[[int, bool], Callable[[], float]], size: int, quick: bool) -> tuple[float, float, float]:
+    began = time.process_time()
+    _works.append(ready(size, quick))
+    held = peak_megabytes()
+    return held, held, time.process_time() - began
+
+
+def _again() -> tuple[float, float]:
+    return _works[-1](), peak_megabytes()
 
 
 def peak_megabytes() -> float:

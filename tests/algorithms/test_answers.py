@@ -38,6 +38,8 @@ def test_the_answer_is_the_model_that_the_clients_find_better() -> None:
         after, report, aggregated = judged_round(better, **judging)
         assert equal(after.answer, aggregated if better == "base" else refined)
         assert report.metrics["estimated_accuracy"] == 0.9, "the one that answers is the one that is estimated"
+        assert report.metrics["estimated_gain"] == (-0.7 if better == "base" else 0.7)
+        assert report.metrics["refined_answers"] == (better == "refined")
         # Whoever answers, the next clients judge both: the start is the base's, the refined model is sent beside it.
         sent = sent_candidates(after)
         assert equal({name.removeprefix("refinery/refined/"): value for name, value in sent.items()}, refined)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mrtf_fedml.data.examiner import Examiner
+from mrtf_fedml.report import write_report
 from mrtf_fedml.report.facts import Facts
 from mrtf_fedml.report.reading import read_facts
 from mrtf_fedml.report.story import (
@@ -55,6 +56,21 @@ def test_without_true_labels_the_clients_estimate_is_told(tmp_path: Path) -> Non
     told = read_facts(store, None, None)
     assert "how many are right is not known, 0.78 ± 0.02 of them by the clients' own estimate" in headline(told)
     assert ("0.78 ± 0.02", "accuracy, as the clients estimate it") in tiles(told)
+
+
+def test_an_estimate_on_samples_of_another_kind_is_nowhere_told_without_that(tmp_path: Path) -> None:
+    other = "samples of their own, which differ from yours"
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.82, "estimated_error": 0.03, "estimated_on": other}
+    metrics = [line(number, **NOT_SCORED, estimated_accuracy=0.82) for number in range(2)]
+    note = "refining may not help here"
+    store, _ = write_run(tmp_path / "run", metrics=metrics, labelled=False, notes=[note], **estimate)
+    facts = read_facts(store, None, None)
+    assert f"0.82 ± 0.03 of them by the clients' own estimate on {other}" in headline(facts)
+    assert ("0.82 ± 0.03", f"accuracy, as the clients estimate it on {other}") in tiles(facts)
+    assert dict(summary_rows(facts))["the clients estimate it on"] == other
+    page = write_report(store, None, None).read_text(encoding="utf-8")
+    assert f"What the clients estimate is of {other}." in page
+    assert f"<p>{note}.</p>" in page
 
 
 def test_headline_of_one_sample_of_an_interrupted_run(tmp_path: Path) -> None:

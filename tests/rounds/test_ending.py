@@ -16,6 +16,12 @@ def test_without_true_labels_the_clients_estimate_stands_in(tmp_path: Path) -> N
     assert "MrTF (tuned)" in told
     assert "not known: the server's set came without labels" in told
     assert "0.78 ± 0.02 (by the clients, on samples of their own)" in told
+    other = "samples of their own, which differ from yours"
+    store, _ = write_run(
+        tmp_path / "other", labelled=False, base="FedAvg", estimated_on=other, notes=["so"], **estimate
+    )
+    assert f"0.78 ± 0.02 (by the clients, on {other})" in ending(store)
+    assert "note              so" in ending(store)
 
 
 def test_where_nobody_judges_nothing_is_estimated(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mrtf_fedml.data.neighbours import Nearness
+from mrtf_fedml.rounds.judgement_signs import Judgement
 from mrtf_fedml.rounds.watch import Evidence, signs
 
 CLASSES = ["cat", "dog", "owl", "fox"]
@@ -138,9 +139,47 @@ def test_too_few_samples_to_learn_from() -> None:
 
 
 def test_what_the_clients_estimate() -> None:
-    assert "the clients find 52% of this model's labels of their own samples right" in told(estimated=(0.52, 0.03))
-    assert signs(replace(GOOD, estimated=(0.62, 0.06))) == [], "within chance"
-    assert signs(replace(GOOD, estimated=(0.9, 0.02))) == []
+    assert "the clients find 52% of this model's labels of their own samples right" in told(
+        judged=Judgement(0.52, 0.03)
+    )
+    assert signs(replace(GOOD, judged=Judgement(0.62, 0.06))) == [], "within chance"
+    assert signs(replace(GOOD, judged=Judgement(0.9, 0.02))) == []
+
+
+def test_a_refined_model_that_answers_though_the_clients_find_the_average_better() -> None:
+    sentence = told(judged=Judgement(0.9, 0.01, gain=-0.04, gain_error=0.01))
+    assert "worse than the plain average of theirs (by 0.040 ± 0.010 on samples of their own)" in sentence
+    assert "mrtf compare --rehearse 0.2" in sentence
+    assert signs(replace(GOOD, judged=Judgement(0.9, 0.01, gain=0.04, gain_error=0.01))) == [], "refining helps"
+    assert signs(replace(GOOD, judged=Judgement(0.9, 0.01, gain=-0.04, gain_error=0.03))) == [], "within chance"
+    assert signs(replace(GOOD, judged=Judgement(0.9, 0.01, gain=-0.004, gain_error=0.001))) == [], "not worth a word"
+    better = Judgement(0.9, 0.01, gain=-0.04, gain_error=0.01, refined_answers=False)
+    assert signs(replace(GOOD, judged=better)) == [], "the better one answers"
+
+
+def test_a_class_that_the_model_misses_among_the_clients_own_samples() -> None:
+    found = torch.tensor([[900, 900, 900, 30], [900, 890, 870, 0]])
+    assert "of the clients' own samples of 'fox' this model finds 0%" in told(found=found)
+    few = torch.tensor([[900, 900, 900, 9], [900, 890, 870, 0]])
+    assert signs(replace(GOOD, found=few)) == [], "nine samples may be hard ones"
+    half = torch.tensor([[900, 900, 900, 30], [900, 890, 870, 10]])
+    assert signs(replace(GOOD, found=half)) == [], "a rare class may be hard to tell"
+    most = torch.tensor([[900, 900, 900, 30], [900, 0, 90, 0]])
+    shifted = torch.stack([(LABELS + 1) % 4, *[LABELS] * 5])
+    blamed = replace(GOOD, votes=shifted, voters=range(6), counts=SIX, found=most)
+    assert ["'dog', 'owl', 'fox'" in sentence for sentence in signs(blamed)] == [True], "no client is to blame for that"
+    idle = replace(GOOD, losses=[1.4, 1.4, 1.4], found=found)
+    assert ["learnt nearly nothing" in sentence for sentence in signs(idle)] == [True], "that is said already"
+
+
+def test_samples_of_another_kind_whose_neighbours_bear_other_labels() -> None:
+    of_another = replace(near(0.05, 0.75), apart=0.99)
+    assert "told from the clients' of the same class nearly always" in told(nearness=of_another)
+    assert signs(replace(GOOD, nearness=replace(of_another, agreeing=0.9))) == [], "their labels may be right"
+    assert signs(replace(GOOD, nearness=replace(of_another, apart=0.7))) == [], "of one kind a fifth is chance"
+    shifted = torch.stack([(LABELS + 1) % 4, *[LABELS] * 5])
+    blamed = replace(GOOD, votes=shifted, voters=range(6), counts=SIX, nearness=of_another)
+    assert ["another kind" in sentence for sentence in signs(blamed)] == [True], "no client is to blame for that"
 
 
 def test_a_class_that_nobody_teaches() -> None:

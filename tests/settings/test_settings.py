@@ -69,7 +69,7 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
             "common_args.random_seed is -1; it should be greater",
         ),
         ({"common_args": {"random_seed": 2**32}}, "common_args.random_seed is 4294967296; it should be less than"),
-        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be 'float32', 'bf16'"),
+        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be float32, bf16 or auto"),
         ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
         ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
         (
@@ -79,6 +79,19 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
+        (
+            {"device_args": {"precision": "half"}},
+            "device_args.precision is 'half'; it should be float32, bf16 or auto",
+        ),
+        ({"device_args": {"precision": ["bf16"]}}, "device_args.precision is ['bf16']; it should be float32, bf16 or"),
+        (
+            {"device_args": {"precision": {"teacher": "bf16"}}},
+            "device_args.precision is {'teacher': 'bf16'}; it should be float32, bf16 or auto; or a mapping of teach",
+        ),
+        (
+            {"device_args": {"precision": {"teachers": ["bf16"]}}},
+            "to such a word, as in precision: {teachers: bf16}",
+        ),
         ({"mrtf_args": {"class_balance": -0.1}}, "mrtf_args.class_balance is -0.1"),
         ({"mrtf_args": {"target_sharpness": 0.5}}, "mrtf_args.target_sharpness is 0.5"),
         ({"mrtf_args": {"refine_lr_decay": 0}}, "mrtf_args.refine_lr_decay is 0"),
