@@ -79,10 +79,6 @@ def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
-        (
-            {"device_args": {"precision": "half"}},
-            "device_args.precision is 'half'; it should be float32, bf16 or auto",
-        ),
         ({"device_args": {"precision": ["bf16"]}}, "device_args.precision is ['bf16']; it should be float32, bf16 or"),
         (
             {"device_args": {"precision": {"teacher": "bf16"}}},
