@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError, shown
 from .process.imports import without_collecting
+from .process.logs import show_log
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     wait_passively()
-    _set_up_log(getattr(options, "verbose", False))
+    show_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
         code = _COMMANDS[options.command](options)
@@ -236,16 +236,6 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change a key of the configuration; may be given several times",
     )
-
-
-def _set_up_log(verbose: bool) -> None:
-    log = logging.getLogger("mrtf_fedml")
-    log.setLevel(logging.INFO if verbose else logging.WARNING)
-    log.propagate = False
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-        log.addHandler(handler)
 
 
 if __name__ == "__main__":
