@@ -26,7 +26,9 @@ from torch import Tensor
 
 import mrtf_fedml
 from mrtf_fedml.refinery import distillation_targets
+from mrtf_fedml.refinery.rectify import faded
 from mrtf_fedml.refinery.targets import smoothed_targets
+from mrtf_fedml.refinery.teachers import disagreement, votes_of
 from mrtf_fedml.settings import MrTFSettings
 
 Round = dict[str, npt.NDArray[Any]]
@@ -42,6 +44,13 @@ RULES: dict[str, dict[str, Any]] = {
         "teacher_weights": "familiarity",
         "class_balance": 0.5,
         "class_shares": "estimated",
+    },
+    "the same, fading with agreement": {
+        "teacher_weights": "familiarity",
+        "class_balance": 0.5,
+        "class_shares": "estimated",
+        "balance_fade": 0.5,
+        "smoothing_fade": 0.75,
     },
 }
 
@@ -72,9 +81,10 @@ def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Ten
     for one in rounds:
         local = torch.from_numpy(one["local"])[:, rows]
         models = torch.stack([torch.from_numpy(one["before"]), torch.from_numpy(one["aggregated"])])[:, rows]
-        loss = float(one["loss"])
-        made = distillation_targets(local, models, None, loss, settings, shares=shares)
-        previous = smoothed_targets(made.probabilities, previous, loss, settings.target_smoothing)
+        loss, unlike = float(one["loss"]), disagreement(votes_of(local))
+        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike)
+        smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
+        previous = smoothed_targets(made.probabilities, previous, loss, smoothing)
         shares = made.shares
         marks.append(float((previous.argmax(dim=1) == labels[rows]).double().mean()))
     return marks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError, shown
 from .process.imports import without_collecting
+from .process.logs import show_log
 from .process.pipes import READER_GONE, reader_is_gone
 from .process.signals import code_of, end_without_a_word, hear_sigterm
 from .process.start import started_rank
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     wait_passively()
-    _set_up_log(getattr(options, "verbose", False))
+    show_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
         code = _COMMANDS[options.command](options)
@@ -192,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 
     predict = commands.add_parser("predict", help="label more data of the same kind by a finished run's model")
     predict.add_argument("run_dir", metavar="RUN_DIR")
-    predict.add_argument("samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, a folder of images")
+    predict.add_argument(
+        "samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, an image or a folder of them"
+    )
     predict.add_argument("--out", metavar="FILE.csv", help="where to write (default ./NAME.predictions.csv)")
 
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
@@ -234,16 +236,6 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change a key of the configuration; may be given several times",
     )
-
-
-def _set_up_log(verbose: bool) -> None:
-    log = logging.getLogger("mrtf_fedml")
-    log.setLevel(logging.INFO if verbose else logging.WARNING)
-    log.propagate = False
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-        log.addHandler(handler)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,11 @@ class Result:
         """Of the answer, where true labels were given; else None."""
         return self.summary["accuracy"]
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and nothing wrong, a sentence each."""
+        return list(self.summary.get("notes") or [])
+
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Labels of more samples of the same kind, by the final model."""
         return self.model.predict(x)
@@ -98,7 +103,7 @@ class Result:
             lines.append(f"accuracy {self.accuracy:.4f}")
         elif (estimated := estimate_told(summary)) is not None:
             lines.append(f"estimated accuracy {estimated}")
-        lines += [f"note: {sentence}" for sentence in summary.get("notes") or []]
+        lines += [f"note: {sentence}" for sentence in self.notes]
         lines += [f"warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
 

@@ -19,7 +19,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
 
     Args:
         run_dir: the run's folder.
-        samples: an .npz or .csv file, or a folder of images.
+        samples: an .npz or .csv file, an image, or a folder of images.
         out: the file to write; `<name>.predictions.csv` in the current folder where it is not given.
     """
     store = RunStore.open(run_dir)
@@ -34,7 +34,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
         file.write_text(table)
     except OSError as error:
         raise UserError(f"{str(file)!r} cannot be written ({error.strerror}); name another with --out") from None
-    return f"{len(ids)} samples labelled: {file}"
+    return f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
 
 
 def _other_model(*asked: Any) -> Any:

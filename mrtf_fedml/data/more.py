@@ -20,16 +20,18 @@ from .sources.csv_file import read_table
 from .sources.images import read_server_folder
 from .sources.memory import memory_of
 from .sources.npz_arrays import read_npz
-from .sources.pictures import Format
+from .sources.pictures import SUFFIXES, Format, read_images
 from .sources.source import Array
 from .tensors import to_tensor
+
+_KINDS = "an .npz file, a .csv file, an image or a folder of images"
 
 
 def read_more(path: Path, facts: Mapping[str, Any], settings: DataSettings) -> tuple[Tensor, list[str]]:
     """The samples [N, ...] as the model wants them, and their ids.
 
     Args:
-        path: an .npz file with x_test (and ids), a .csv file with the features' columns, or a folder of images.
+        path: an .npz file with x_test (and ids), a .csv file with the features' columns, an image or a folder of them.
         facts: what the model's file tells.
         settings: the run's, for the names of columns and for memory.
     """
@@ -53,14 +55,21 @@ def _read(
     path: Path, facts: Mapping[str, Any], settings: DataSettings, preprocessing: Preprocessing
 ) -> tuple[Array, list[str]]:
     memory, shape = memory_of(settings), facts["input_shape"]
-    if path.is_dir():
+    is_image = path.suffix.lower() in SUFFIXES and path.is_file()
+    if path.is_dir() or is_image:
         if len(shape) != 3 or shape[0] not in (1, 3) or preprocessing.kind != "pixels":
-            raise UserError(f"{str(path)!r} is a folder, but the model was trained on no images; give a file")
+            what = "an image" if is_image else "a folder"
+            raise UserError(
+                f"{str(path)!r} is {what}, but the model was trained on no images; give an .npz or .csv file"
+            )
+        wanted = Format(shape[1], shape[2], shape[0] == 1)
+        if is_image:
+            return read_images([path], wanted, memory), [printable(path.name)]
         names = [original(name) for name in facts["class_names"]]
-        pixels, _, ids = read_server_folder(path, Format(shape[1], shape[2], shape[0] == 1), names, memory)
+        pixels, _, ids = read_server_folder(path, wanted, names, memory)
         return pixels, [printable(name) for name in ids]
     if not path.is_file():
-        raise UserError(f"{str(path)!r} does not exist; name an .npz file, a .csv file or a folder of images")
+        raise UserError(f"{str(path)!r} does not exist; name {_KINDS}")
     if path.suffix == ".npz":
         origin = f"data file {str(path)!r}"
         arrays = read_npz(path, origin, memory, ("x_test",), ("ids",))
@@ -75,7 +84,7 @@ def _read(
         there = replace(settings, server_file=str(path))
         table = read_table(there, "server_file", apart, ("id_column",), _columns(preprocessing))
         return table.features, texts_of(table.texts.get(id_column, _numbered(table.features)))
-    raise UserError(f"{str(path)!r} is of no kind that is known; name an .npz file, a .csv file or a folder of images")
+    raise UserError(f"{str(path)!r} is of no kind that is known; name {_KINDS}")
 
 
 def _columns(preprocessing: Preprocessing) -> Columns | None:

@@ -17,6 +17,10 @@ Metrics = list[dict[str, Any]]
 LAST = 10
 #: The scored rounds of a window in which two curves are compared.
 WINDOW = 5
+#: How many of its standard errors a mean difference must lie from zero to be called more than noise.
+BEYOND_NOISE = 2.0
+#: Accuracies that differ by less are the same: it is what adding them up leaves.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Row:
         rounds: that were needed to reach the target, over the seeds that reached it; None where no seed did.
         reached: how many seeds did.
         curve: of each scored round its number from 1, and the accuracy over the seeds.
+        paths: each seed's own accuracies, in the order of the seeds.
     """
 
     label: str
@@ -63,6 +68,7 @@ class Row:
     rounds: Spread | None
     reached: int
     curve: list[tuple[int, Spread]]
+    paths: list[list[float]]
 
 
 def rows_of(trials: Sequence[Trial], read: Callable[[Trial], Metrics], target: float | None) -> list[Row]:
@@ -78,14 +84,41 @@ def rows_of(trials: Sequence[Trial], read: Callable[[Trial], Metrics], target: f
     return rows
 
 
-def windows_below(row: Row, other: Row) -> tuple[int, int]:
-    """In how many windows of five consecutive scored rounds `row` lies below `other`, and of how many.
+@dataclass(frozen=True)
+class Below:
+    """In how many windows of five consecutive scored rounds one algorithm lies below another.
 
-    The curves are means over the seeds; where fewer rounds were scored, they are one window.
+    Attributes:
+        windows: how many there are; where fewer rounds were scored, they are one window.
+        below: in how many the mean over the seeds lies below.
+        beyond_noise: in how many by more than two standard errors of the seeds' differences, sd / sqrt(seeds): all of
+            `below` where the seeds differ alike. None with one seed, which knows no noise.
     """
-    gaps = [own.mean - its.mean for (_, own), (_, its) in zip(row.curve, other.curve, strict=True)]
-    windows = [gaps[start : start + WINDOW] for start in range(max(1, len(gaps) - WINDOW + 1))]
-    return sum(math.fsum(window) < 0 for window in windows), len(windows)
+
+    windows: int
+    below: int
+    beyond_noise: int | None
+
+
+def windows_below(row: Row, other: Row) -> Below:
+    """`row` against `other`: a seed's difference is that of its two runs, which share split, weights and clients."""
+    seeds = [
+        _windows([own - its for own, its in zip(mine, theirs, strict=True)])
+        for mine, theirs in zip(row.paths, other.paths, strict=True)
+    ]
+    gaps = [Spread.of(window) for window in zip(*seeds, strict=True)]
+    below = [gap for gap in gaps if gap.mean < -_ROUNDING]
+    beyond = [gap for gap in below if gap.mean < -BEYOND_NOISE * (gap.deviation or 0.0) / math.sqrt(len(seeds))]
+    return Below(len(gaps), len(below), len(beyond) if len(seeds) > 1 else None)
+
+
+def _windows(values: Sequence[float]) -> list[float]:
+    """The mean of each five consecutive values, or of all where there are fewer.
+
+    >>> _windows([0.0, 0.0, 0.0, 0.0, 5.0, 10.0])
+    [1.0, 3.0]
+    """
+    return [statistics.fmean(values[start : start + WINDOW]) for start in range(max(1, len(values) - WINDOW + 1))]
 
 
 def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) -> Row:
@@ -106,6 +139,7 @@ def _row(label: str, point: str, runs: Sequence[Metrics], target: float | None) 
         rounds=Spread.of(reached) if reached else None,
         reached=len(reached),
         curve=[(steps[0][0], Spread.of([accuracy for _, accuracy in steps])) for steps in zip(*paths, strict=True)],
+        paths=accuracies,
     )
 
 

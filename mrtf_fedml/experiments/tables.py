@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from .scores import (
     WINDOW,
+    Below,
     Row,
     Spread,
     windows_below,
@@ -30,7 +31,7 @@ def cells(rows: Sequence[Row], target: float | None) -> Cells:
     for row in rows:
         line = [row.label, *(_accuracy(value) for value in (row.final, row.best, row.mean, row.last))]
         if baseline:
-            line.append("" if row is baseline else "{} of {}".format(*windows_below(row, baseline)))
+            line.append("" if row is baseline else _below(windows_below(row, baseline)))
         if target is not None:
             line.append(_rounds(row))
         if any(other.point for other in rows):
@@ -53,7 +54,8 @@ def notes(rows: Sequence[Row], target: float | None) -> list[str]:
     if baseline:
         lines.append(
             f"Below {baseline.label}: in how many windows of {WINDOW} scored rounds the curve, a mean over the seeds, "
-            "lies below it."
+            "lies below it"
+            + ("; beyond noise: by more than two standard errors of the seeds' differences." if seeds > 1 else ".")
         )
     if any(row.point for row in rows):
         lines.append(
@@ -106,6 +108,11 @@ def _baseline(rows: Sequence[Row]) -> Row | None:
 
 def _accuracy(value: Spread) -> str:
     return f"{value.mean:.4f}" + ("" if value.deviation is None else f" ± {value.deviation:.4f}")
+
+
+def _below(found: Below) -> str:
+    beyond = f", {found.beyond_noise} beyond noise" if found.beyond_noise is not None and found.below else ""
+    return f"{found.below} of {found.windows}{beyond}"
 
 
 def _rounds(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Each trainer's log is a file of its own under the run's folder; the terminal is rank 0's."""
+"""What is logged, and where: the terminal is rank 0's, each trainer has a file of its own under the run's folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ class _LogFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Nothing: the server says that the disk is full."""
+
+
+def show_log(verbose: bool) -> None:
+    """Write what this process logs to the terminal: warnings, and with `verbose` the rest."""
+    _OURS.setLevel(logging.INFO if verbose else logging.WARNING)
+    _OURS.propagate = False
+    if not _OURS.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        _OURS.addHandler(handler)
 
 
 def hold_log() -> None:

@@ -165,6 +165,23 @@ def class_balanced(probabilities: Tensor, balance: float, shares: Tensor | None 
     return evened / evened.sum(dim=1, keepdim=True)
 
 
+def faded(strength: float, unlike: float, fade: float) -> float:
+    """The strength s of what makes up for the clients that are not chosen: s * min(1, D / fade); beyond the paper.
+
+    Where the models of those that were chosen agree, the others would say the same: a class that is seldom named is
+    rare on the server, and targets of earlier rounds are only older.
+
+    Args:
+        strength: s.
+        unlike: D, in [0, 1], the `disagreement` of the round's local models.
+        fade: the disagreement from which on s is left whole; with 0 it always is.
+
+    >>> faded(0.8, unlike=0.25, fade=0.5), faded(0.8, unlike=0.75, fade=0.5), faded(0.8, unlike=0.25, fade=0.0)
+    (0.4, 0.8, 0.8)
+    """
+    return strength if fade == 0.0 else strength * min(1.0, unlike / fade)
+
+
 def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
     """pi_c, [C], with at least a tenth of an equal share for every class; equal where nothing is known yet.
 

@@ -14,7 +14,9 @@ from ..phases import TARGETS, phase
 from ..settings import MrTFSettings
 from .distill import distill
 from .memory import held, room_for
+from .rectify import faded
 from .targets import distillation_targets, sharpened_targets, smoothed_targets
+from .teachers import disagreement
 
 Weights = Mapping[str, Tensor]
 
@@ -114,10 +116,12 @@ def refine(
     global_logits = None if initial_logits is None else torch.stack([initial_logits, aggregated_logits])
     # (3)-(4) rectify, and re-assign by clusters.
     with phase(TARGETS):
+        unlike = disagreement(votes)
         composed = distillation_targets(
-            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares, room.rows
+            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares, room.rows, unlike
         )
-        targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, settings.target_smoothing)
+        smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
+        targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, smoothing)
     # (5) the aggregated model, which stands in `model` since its pass, follows the targets.
     followed = sharpened_targets(targets, local_loss, settings.target_sharpness)
     loss = distil(model, inputs, followed, settings, generator)

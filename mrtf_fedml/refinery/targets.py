@@ -17,6 +17,7 @@ from .rectify import (
     class_balanced,
     confidence_weights,
     entropy,
+    faded,
     familiarity_share,
     familiarity_weights,
     floored_shares,
@@ -56,6 +57,7 @@ def distillation_targets(
     std_rows: int = 0,
     shares: Tensor | None = None,
     rows: int = 0,
+    unlike: float = 1.0,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -68,6 +70,7 @@ def distillation_targets(
         std_rows: samples that share the std of Eq. 6 (`std_batches` of the clients' batches); 0 means all.
         shares: pi as the rounds before have estimated it, [C]; None in the first.
         rows: samples whose targets are made at once, a multiple of `std_rows`: a matter of memory alone. 0 means all.
+        unlike: D, in [0, 1], the local models' `disagreement`, by which balance may fade.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -84,7 +87,7 @@ def distillation_targets(
             for local, of_globals in in_parts(local_logits, taught, rows)
         ]
     )
-    ensemble, shares = _balanced(ensemble, shares, local_loss, settings)
+    ensemble, shares = _balanced(ensemble, shares, local_loss, settings, unlike)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:
@@ -187,13 +190,14 @@ def _teacher_weights(local: Models, probabilities: Tensor, local_loss: float, se
 
 
 def _balanced(
-    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings
+    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings, unlike: float
 ) -> tuple[Tensor, Tensor | None]:
     """The ensemble brought towards the classes' shares, and the shares after it."""
+    balance = faded(settings.class_balance, unlike, settings.balance_fade)
     if settings.class_shares == "equal" or settings.class_balance == 0.0:
-        return class_balanced(ensemble, settings.class_balance), None
+        return class_balanced(ensemble, balance), None
     classes = ensemble.shape[1]
-    balanced = class_balanced(ensemble, settings.class_balance, floored_shares(shares, classes).to(ensemble))
+    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
     return balanced, renewed_shares(shares, balanced, learnt=1.0 - relative_loss(local_loss, classes))
 
 

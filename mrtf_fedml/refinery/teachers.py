@@ -7,6 +7,7 @@ temperature, sigma the softmax over classes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -163,3 +164,27 @@ def votes_of(logits: Tensor) -> Tensor:
         logits: f_k, [K, M, C].
     """
     return logits.argmax(dim=2).to("cpu", torch.uint8 if logits.shape[2] <= 256 else torch.int32)
+
+
+def disagreement(votes: Tensor) -> float:
+    """D = the share of pairs of local models that name different classes, over all samples, in [0, 1].
+
+    D = 1 - 2 / (K (K - 1) M) * sum over x and over j < k of [argmax_c f_jc(x) = argmax_c f_kc(x)]
+
+    It is a count, pair by pair: the same on every machine, and it takes no memory beside the votes.
+
+    Args:
+        votes: the class that each model names for each sample, [K, M].
+
+    Returns:
+        D. A model alone has nobody to agree with: 1.
+
+    >>> disagreement(torch.tensor([[0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 0, 1]]))
+    0.4166666666666667
+    """
+    models, samples = votes.shape
+    pairs = list(combinations(range(models), 2))
+    if not pairs:
+        return 1.0
+    differing = sum(int((votes[one] != votes[other]).sum()) for one, other in pairs)
+    return differing / (len(pairs) * samples)

@@ -13,7 +13,11 @@ from .nearness_signs import differs, wrong_at_least
 _POOR = 2 / 3
 #: The refined model is worse by so much, and by so many standard errors: votes of five rounds are not independent.
 _WORSE, _ERRORS = 0.01, 2.0
-_REMEDY = "`mrtf compare --rehearse 0.2` tells what suits this scene"
+#: Across parties nobody can hold samples of others back, so there is no rehearsal.
+_REMEDY = {
+    True: "`mrtf compare --rehearse 0.2` tells what suits this scene",
+    False: "federated_optimizer FedAvg leaves refining out",
+}
 OWN_SAMPLES = "samples of their own"
 
 
@@ -27,6 +31,7 @@ class Judgement:
         gain: how much more often the refined model is right than the base's; None where that is not known.
         gain_error: the standard error of that.
         refined_answers: whether it is the refined model that answers.
+        rehearsable: whether the scene can be rehearsed.
     """
 
     accuracy: float
@@ -34,15 +39,16 @@ class Judgement:
     gain: float | None = None
     gain_error: float = 0.0
     refined_answers: bool = True
+    rehearsable: bool = True
 
     @classmethod
-    def told_in(cls, line: Mapping[str, Any]) -> Judgement | None:
+    def told_in(cls, line: Mapping[str, Any], rehearsable: bool = True) -> Judgement | None:
         """As a line of metrics.jsonl has it; None where nobody has judged."""
         accuracy, error = line.get("estimated_accuracy"), line.get("estimated_error")
         if accuracy is None or error is None:
             return None
         gain, gain_error = line.get("estimated_gain"), line.get("estimated_gain_error") or 0.0
-        return cls(accuracy, error, gain, gain_error, bool(line.get("refined_answers", True)))
+        return cls(accuracy, error, gain, gain_error, bool(line.get("refined_answers", True)), rehearsable)
 
 
 def poor(judged: Judgement | None) -> str | None:
@@ -63,7 +69,7 @@ def worse_for_refining(judged: Judgement | None) -> str | None:
         return None
     return (
         f"the clients find the refined model, which gives these labels, worse than the plain average of theirs "
-        f"({_by_how_much(judged)}); {_REMEDY}, `answer: judged` takes the better one"
+        f"({_by_how_much(judged)}); {_REMEDY[judged.rehearsable]}, `answer: judged` takes the better one"
     )
 
 
@@ -73,7 +79,7 @@ def average_answers(judged: Judgement | None) -> str | None:
         return None
     return (
         "refining may not help here: the clients find the plain average of their models better than the refined one "
-        f"({_by_how_much(judged)}), so it gives these labels; {_REMEDY}"
+        f"({_by_how_much(judged)}), so it gives these labels; {_REMEDY[judged.rehearsable]}"
     )
 
 
@@ -83,9 +89,11 @@ def judged_on(judged: Judgement | None, near: Nearness | None) -> str | None:
         return None
     if near is None:
         return f"{OWN_SAMPLES}, which nobody has compared with yours"
-    # An estimate higher than the nearest samples leave room for is one of other samples.
-    too_high = judged.accuracy - judged.error > 1 - wrong_at_least(near)
-    return f"{OWN_SAMPLES}, which differ from yours" if differs(near) or too_high else OWN_SAMPLES
+    if differs(near):
+        return f"{OWN_SAMPLES}, which differ from yours"
+    room = 1 - wrong_at_least(near)
+    too_high = judged.accuracy - judged.error > room
+    return f"{OWN_SAMPLES}; the nearest say {room:.2f} at most" if too_high else OWN_SAMPLES
 
 
 def estimate_told(summary: Mapping[str, Any]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,24 +30,29 @@ def found_of_classes(model: nn.Module, inputs: Tensor, labels: Tensor, classes: 
 
 
 def missed(found: Tensor | None, class_names: Sequence[str]) -> str | None:
-    """The classes that are missed.
+    """The classes that are missed, in a sentence.
 
     >>> missed(torch.tensor([[90, 30], [90, 2]]), ["well", "ill"])
-    "of the clients' own samples of 'ill' this model finds 7%: the server's samples of that class, if there are any, \
-get another's label; train for more rounds, or give the clients more samples of it"
+    "of the clients' own samples of 'ill' this model finds 7%: such samples of the server's, if there are any, get \
+another's label; train for more rounds, or give the clients more of them"
     >>> missed(torch.tensor([[90, 30], [90, 20]]), ["well", "ill"])
     """
-    if found is None:
+    places = missed_places(found)
+    if found is None or not places:
         return None
-    there, hit = (part.double().numpy() for part in found)
-    share = hit / np.maximum(there, 1)
-    error = np.sqrt(np.maximum(share * (1 - share), 1e-12) / np.maximum(there, 1))
-    places = np.flatnonzero((there >= _ENOUGH) & (share + _ERRORS * error < _MISSED))
-    if not len(places):
-        return None
-    whole = hit[places].sum() / there[places].sum()
+    there, hit = found[:, places].sum(dim=1).tolist()
     return (
         f"of the clients' own samples of {listed(repr(class_names[place]) for place in places)} this model finds "
-        f"{whole:.0%}: the server's samples of that class, if there are any, get another's label; train for more "
-        "rounds, or give the clients more samples of it"
+        f"{hit / there:.0%}: such samples of the server's, if there are any, get another's label; train for more "
+        "rounds, or give the clients more of them"
     )
+
+
+def missed_places(found: Tensor | None) -> list[int]:
+    """Which classes are missed, beyond chance."""
+    if found is None:
+        return []
+    there, hit = found[0].double().clamp_min(1), found[1].double()
+    share = hit / there
+    error = (share * (1 - share) / there).sqrt()
+    return (found[0].ge(_ENOUGH) & (share + _ERRORS * error).lt(_MISSED)).nonzero().flatten().tolist()

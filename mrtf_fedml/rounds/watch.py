@@ -22,7 +22,7 @@ from .callbacks import Callback
 from .contradictions import contradictions
 from .judgement_signs import Judgement, average_answers, judged_on, poor, worse_for_refining
 from .loss_signs import poor_fit, sign_of_losses
-from .missed_classes import missed
+from .missed_classes import missed, missed_places
 from .nearness_signs import differs, supported, unlike, unsupported
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def signs(evidence: Evidence) -> list[str]:
         one = _one_class(evidence)
         sentences += [one, _unlearnt(evidence), _apart_from_teachers(evidence), _apart_from_average(evidence)]
         of_one_kind = evidence.nearness is None or not differs(evidence.nearness)
-        if failed is None and one is None and of_one_kind:
+        learnt = failed is None and one is None and 2 * len(missed_places(evidence.found)) < len(evidence.class_names)
+        if learnt and of_one_kind:
             # On what they have not learnt models contradict each other by chance, and no client is to blame.
             labels = evidence.logits.argmax(dim=1)
             sentences += contradictions(evidence.votes, evidence.voters, labels, evidence.counts, evidence.class_names)
@@ -230,7 +231,7 @@ class Watch(Callback):
             voters=[] if run.record is None else [update.client for update in run.record.arrived.updates],
             # Who presses Ctrl-C waits for what was finished, and for no more.
             nearness=None if summary.get("interrupted") else self.nearness(logits.argmax(dim=1).cpu()),
-            judged=Judgement.told_in(lines[-1]) if lines else None,
+            judged=Judgement.told_in(lines[-1] if lines else {}, run.settings.common.training_type == "simulation"),
             found=None if summary.get("interrupted") else self.found(),
         )
         sentences = signs(evidence)

@@ -28,12 +28,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tuned": {
         "teacher_weights": "familiarity",
         "class_balance": 0.5,
+        "balance_fade": 0.5,
         "class_shares": "estimated",
         "cluster_refinery": False,
         "feedback": "judged",
         "answer": "judged",
         "client_judgement": True,
         "target_smoothing": 0.75,
+        "smoothing_fade": 0.75,
         "target_sharpness": 3.0,
     },
     # The authors' program, where it departs from their paper: docs/method.md.
@@ -107,6 +109,10 @@ class MrTFSettings:
     self_teaching: bool = True
     #: How far the ensemble's classes are brought to `class_shares`: 0 not at all, 1 wholly. Few clients hold few.
     class_balance: Share = 0.0
+    #: The share of pairs of local models that name different classes, below which less is balanced: where a round's
+    #: models agree, a class that they seldom name is rare, and not only among the clients that were chosen. 0: however
+    #: they do.
+    balance_fade: Share = 0.0
     #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
     #: (`estimated`), which begin equal and move as the clients learn. Then a class may be rare or missing.
     class_shares: Literal["equal", "estimated"] = "equal"
@@ -139,6 +145,9 @@ class MrTFSettings:
     client_validation: Annotated[float, Field(ge=0, le=0.5)] | None = None
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
+    #: The share of pairs of local models that name different classes, below which less is kept: where a round's models
+    #: agree, those that were not chosen would say the same, and old targets are only old. 0: however they do.
+    smoothing_fade: Share = 0.0
     #: The power to which the student's targets are raised, at most: nearer to it the better the clients have learnt.
     #: 1 leaves them as they are.
     target_sharpness: Annotated[float, Field(ge=1)] = 1.0

@@ -52,7 +52,7 @@ def test_where_refining_does_not_help_the_average_answers_and_that_is_told() -> 
     result = mrtf_fedml.label(X[SERVER][:25], clients(), progress=False, **QUICK)
     assert "refining may not help here" in repr(result)
     assert result.warnings == []
-    assert result.summary["notes"][0] in result.report.html
+    assert result.notes[0] in result.report.html
     told = warnings_of(X[SERVER][:25], clients(), answer="refined")
     assert "worse than the plain average of theirs" in told, "now the worse one answers"
 
@@ -62,7 +62,7 @@ def test_where_refining_helps_nothing_is_said() -> None:
     own = [(X[places], Y[places]) for places in by_class]
     result = mrtf_fedml.label(X[SERVER], own, progress=False, y_server=Y[SERVER], **QUICK | {"rounds": 8})
     assert result.metrics["acc_refined"].iloc[-1] > result.metrics["acc_aggregated"].iloc[-1] + 0.05
-    assert (result.warnings, result.summary["notes"]) == ([], [])
+    assert (result.warnings, result.notes) == ([], [])
 
 
 def test_a_client_whose_labels_are_shifted_by_one_is_named() -> None:

@@ -78,6 +78,10 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     assert main(["predict", str(run_dir), str(tmp_path / "server"), "--out", str(out)]) == 0
     assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
+    assert main(["predict", str(run_dir), str(tmp_path / "server" / "7.png"), "--out", str(out)]) == 0
+    rows = [line.split(",")[1:4] for line in out.read_text().splitlines()]
+    whole = [line.split(",")[1:4] for line in (run_dir / "predictions.csv").read_text().splitlines()]
+    assert rows == [whole[0], next(row for row in whole if row[0] == "7.png")]
 
 
 def test_a_table_with_categories_and_gaps_is_read_as_the_run_read_it(tmp_path: Path) -> None:
@@ -123,12 +127,14 @@ def test_what_does_not_fit_gets_a_sentence(tmp_path: Path, arrays: Path, capsys:
     np.savez(tmp_path / "wide.npz", x_test=np.zeros((4, 5)))
     np.savez(tmp_path / "images.npz", x_test=np.zeros((4, 8, 8), np.uint8))
     (tmp_path / "text.txt").write_text("nothing")
+    (tmp_path / "one.png").write_bytes(b"")
     for name, told in (
         ("wide.npz", "has shape (5,) but the model was trained on (3,)"),
         ("images.npz", "another kind of sample"),
         ("text.txt", "is of no kind that is known"),
         ("nowhere.npz", "does not exist"),
-        (".", "the model was trained on no images"),
+        (".", "is a folder, but the model was trained on no images"),
+        ("one.png", "is an image, but the model was trained on no images"),
     ):
         assert main(["predict", str(arrays), str(tmp_path / name)]) == 2
         assert told in capsys.readouterr().err

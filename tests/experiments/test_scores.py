@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments import charts, figures, tables
 from mrtf_fedml.experiments.page import comparison_page
 from mrtf_fedml.experiments.plan import Trial
-from mrtf_fedml.experiments.scores import Row, rows_of, windows_below
+from mrtf_fedml.experiments.scores import Below, Row, rows_of, windows_below
 
 RUNS: dict[tuple[str, int, str], list[float | None]] = {
     ("A", 0, ""): [0.2, 0.8, 0.6],
@@ -81,7 +82,7 @@ def test_the_last_ten_rounds_and_the_windows_below_fedavg_by_hand() -> None:
     average, refined, same = rows(runs, None)
     assert (average.last.mean, refined.last.mean) == pytest.approx((0.3, 0.4))
     # The first five windows hold 5, 4, 3, 2 and 1 rounds of 0.9 beside 0.3: means 0.9, 0.78, 0.66, 0.54, 0.42.
-    assert windows_below(refined, average) == (5, 11)
+    assert windows_below(refined, average) == Below(11, 5, None), "one seed knows no noise"
     table = tables.cells([average, refined, same], None)
     assert [line[-1] for line in table] == ["below FedAvg", "", "5 of 11", "0 of 11"]
     assert any("windows of 5" in note for note in tables.notes([average, refined], None))
@@ -89,8 +90,40 @@ def test_the_last_ten_rounds_and_the_windows_below_fedavg_by_hand() -> None:
 
 def test_a_short_run_is_one_window() -> None:
     worse, better = rows({("A", 0, ""): [0.1, 0.2], ("B", 0, ""): [0.15, 0.16]}, None)
-    assert windows_below(worse, better) == (1, 1)
-    assert windows_below(better, worse) == (0, 1)
+    assert windows_below(worse, better) == Below(1, 1, None)
+    assert windows_below(better, worse) == Below(1, 0, None)
+
+
+def test_what_is_beyond_noise_by_hand() -> None:
+    # Differences in the first window of five rounds -0.4, -0.3, -0.2: mean -0.3, sd 0.1, error 0.1 / sqrt(3) = 0.058,
+    # and 0.3 is more than two of them. In the second -0.7, 0.1, 0.0: mean -0.2, sd 0.436, error 0.252: noise.
+    first, second = [-0.4, -0.3, -0.2], [-0.7, 0.1, 0.0]
+    runs: dict[tuple[str, int, str], list[float]] = {}
+    for seed in range(3):
+        # The last round's difference moves the window's mean from the first to the second.
+        last = first[seed] + 5 * (second[seed] - first[seed])
+        runs["FedAvg", seed, ""] = [0.5] * 6
+        runs["MrTF", seed, ""] = [*([0.5 + first[seed]] * 5), 0.5 + last]
+    average, refined = rows(runs, None)
+    assert windows_below(refined, average) == Below(2, 2, 1)
+    assert windows_below(average, refined) == Below(2, 0, 0)
+    table = tables.cells([average, refined], None)
+    assert table[2][-1] == "2 of 2, 1 beyond noise"
+    assert any("two standard errors" in note for note in tables.notes([average, refined], None))
+
+
+def test_all_windows_are_beyond_noise_where_the_seeds_differ_alike() -> None:
+    runs = {(name, seed, ""): [0.5 + seed / 4 - gap] for seed in (0, 1) for name, gap in (("A", 0.0), ("B", 0.25))}
+    better, worse = rows(runs, None)
+    assert windows_below(worse, better) == Below(1, 1, 1)
+
+
+def test_sums_that_differ_by_rounding_alone_are_not_below() -> None:
+    # The same accuracies in another order of the rounds: their differences' sum is some 1e-17 in place of 0.
+    first, second = [0.2, 0.4, 0.1], [0.1, 0.2, 0.4]
+    one, other = rows({("A", 0, ""): first, ("B", 0, ""): second}, None)
+    assert math.fsum(a - b for a, b in zip(first, second, strict=True)) < 0, "or there is nothing to forgive"
+    assert windows_below(one, other).below == windows_below(other, one).below == 0
 
 
 def test_figures_are_pictures_that_come_out_the_same() -> None:

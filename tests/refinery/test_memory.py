@@ -93,9 +93,12 @@ def test_a_bounded_round_has_the_bytes_of_an_unbounded_one() -> None:
     rounds = []
     for megabytes in (None, 90):
         made.append([])
-        settings = MrTFSettings(refine_steps=3, refine_memory_mb=megabytes)
-        order = torch.Generator().manual_seed(1)
-        rounds.append(refine(model, start, local, local[0], inputs, 0.5, settings, reading, order))
+        fading = {"target_smoothing": 0.5, "class_balance": 0.5, "smoothing_fade": 1.0, "balance_fade": 1.0}
+        settings = MrTFSettings(refine_steps=3, refine_memory_mb=megabytes, **fading)
+        order, before = torch.Generator().manual_seed(1), torch.full((rows, classes), 1 / classes)
+        rounds.append(
+            refine(model, start, local, local[0], inputs, 0.5, settings, reading, order, previous_targets=before)
+        )
     assert made[0][-1] is Tensor
     assert made[1][-1] is StoredRows
     free, bounded = rounds

@@ -26,6 +26,9 @@ def test_who_answers_in_the_refined_model_s_place_is_told() -> None:
     assert "refining may not help here" in told
     assert "by 0.050 ± 0.010" in told
     assert "mrtf compare --rehearse 0.2" in told
+    across = average_answers(replace(JUDGED, rehearsable=False))
+    assert across is not None
+    assert "rehearse" not in across, "across silos nobody can"
     assert average_answers(replace(JUDGED, refined_answers=True)) is None
     assert average_answers(replace(JUDGED, gain=0.1)) is None, "whoever asked for the average knows it"
     assert average_answers(None) is None
@@ -33,8 +36,10 @@ def test_who_answers_in_the_refined_model_s_place_is_told() -> None:
 
 def test_an_estimate_is_told_with_what_it_is_of() -> None:
     assert judged_on(JUDGED, ALIKE) == "samples of their own"
-    for other in ({"novel": 0.6}, {"apart": 0.99}, {"moved": 0.5}, {"agreeing": 0.5}):
+    for other in ({"novel": 0.6}, {"apart": 0.99}, {"moved": 0.5}):
         assert judged_on(JUDGED, replace(ALIKE, **other)) == "samples of their own, which differ from yours", other
+    told = judged_on(JUDGED, replace(ALIKE, agreeing=0.5))
+    assert told == "samples of their own; the nearest say 0.55 at most", "0.95 among their own, and 0.5 here"
     low = replace(JUDGED, accuracy=0.5)
     assert judged_on(low, replace(ALIKE, agreeing=0.5)) == "samples of their own", "the neighbours say the same"
     assert judged_on(JUDGED, None) == "samples of their own, which nobody has compared with yours"

@@ -164,6 +164,10 @@ def test_a_class_that_the_model_misses_among_the_clients_own_samples() -> None:
     assert signs(replace(GOOD, found=few)) == [], "nine samples may be hard ones"
     half = torch.tensor([[900, 900, 900, 30], [900, 890, 870, 10]])
     assert signs(replace(GOOD, found=half)) == [], "a rare class may be hard to tell"
+    most = torch.tensor([[900, 900, 900, 30], [900, 0, 90, 0]])
+    shifted = torch.stack([(LABELS + 1) % 4, *[LABELS] * 5])
+    blamed = replace(GOOD, votes=shifted, voters=range(6), counts=SIX, found=most)
+    assert ["'dog', 'owl', 'fox'" in sentence for sentence in signs(blamed)] == [True], "no client is to blame for that"
     idle = replace(GOOD, losses=[1.4, 1.4, 1.4], found=found)
     assert ["learnt nearly nothing" in sentence for sentence in signs(idle)] == [True], "that is said already"
 

@@ -26,8 +26,10 @@ DESIGN = """
   cluster_temperature: 4.0
   cluster_steps: 1
   class_balance: 0.0
+  balance_fade: 0.0
   feedback: always
   target_smoothing: 0.0
+  smoothing_fade: 0.0
   target_sharpness: 1.0
   refine_steps: 500
   refine_lr: 0.0003
@@ -42,12 +44,14 @@ def test_the_defaults_are_the_papers_words() -> None:
         assert getattr(settings, key) == value
 
 
-def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
+def test_tuned_changes_eleven_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
+    assert (tuned.balance_fade, tuned.smoothing_fade) == (0.5, 0.75)
     assert (tuned.teacher_weights, tuned.answer, tuned.client_judgement) == ("familiarity", "judged", True)
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
+    assert len(PRESETS["tuned"]) == 11
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "adaptive"})
     assert (mixed.feedback, mixed.target_smoothing) == ("adaptive", 0.75)
@@ -65,7 +69,7 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
             "common_args.random_seed is -1; it should be greater",
         ),
         ({"common_args": {"random_seed": 2**32}}, "common_args.random_seed is 4294967296; it should be less than"),
-        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be 'float32', 'bf16'"),
+        ({"device_args": {"precision": "half"}}, "device_args.precision is 'half'; it should be float32, bf16 or auto"),
         ({"mrtf_args": {"temperature": 0}}, "mrtf_args.temperature is 0; it should be greater than 0"),
         ({"mrtf_args": {"temperature": "warm"}}, "mrtf_args.temperature is 'warm'"),
         (
@@ -75,10 +79,6 @@ def test_tuned_changes_nine_things_and_explicit_keys_win() -> None:
         ({"mrtf_args": {"teacher": "avg"}}, "it should be 'avg_prob' or 'avg_logit'"),
         ({"mrtf_args": {"preset": "best"}}, "it should be 'paper', 'tuned' or 'released'"),
         ({"mrtf_args": {"refine_steps": 1.5}}, "mrtf_args.refine_steps is 1.5; it should be a valid integer"),
-        (
-            {"device_args": {"precision": "half"}},
-            "device_args.precision is 'half'; it should be float32, bf16 or auto",
-        ),
         ({"device_args": {"precision": ["bf16"]}}, "device_args.precision is ['bf16']; it should be float32, bf16 or"),
         (
             {"device_args": {"precision": {"teacher": "bf16"}}},

@@ -19,7 +19,8 @@ def row(label: str, *accuracies: float) -> Row:
     spreads = [Spread(value, 0.01) for value in accuracies]
     mean = Spread(sum(accuracies) / len(accuracies), None)
     curve = list(enumerate(spreads, start=1))
-    return Row(label, "", 2, spreads[-1], Spread(max(accuracies), None), mean, mean, None, 0, curve)
+    paths = [list(accuracies)] * 2
+    return Row(label, "", 2, spreads[-1], Spread(max(accuracies), None), mean, mean, None, 0, curve, paths)
 
 
 def done(title: str, **accuracies: tuple[float, ...]) -> Done:
