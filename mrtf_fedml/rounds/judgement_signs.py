@@ -89,9 +89,11 @@ def judged_on(judged: Judgement | None, near: Nearness | None) -> str | None:
         return None
     if near is None:
         return f"{OWN_SAMPLES}, which nobody has compared with yours"
-    # An estimate higher than the nearest samples leave room for is one of other samples.
-    too_high = judged.accuracy - judged.error > 1 - wrong_at_least(near)
-    return f"{OWN_SAMPLES}, which differ from yours" if differs(near) or too_high else OWN_SAMPLES
+    if differs(near):
+        return f"{OWN_SAMPLES}, which differ from yours"
+    room = 1 - wrong_at_least(near)
+    too_high = judged.accuracy - judged.error > room
+    return f"{OWN_SAMPLES}; the nearest say {room:.2f} at most" if too_high else OWN_SAMPLES
 
 
 def estimate_told(summary: Mapping[str, Any]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..rounds.loop import Run
 
 _SHAPE, _CLASSES = (1, 28, 28), 10
+#: All that FedML's client knows.
+_PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0, "clip_grad_norm": None}
 
 
 class RoundClock(Callback):
@@ -45,36 +47,45 @@ def whole_round(quick: bool) -> list[Row]:
 
     clients, samples, server, steps = (4, 20, 40, 2) if quick else (100, 600, 10_000, 100)
     chosen, repetitions = (2, 1) if quick else (10, REPETITIONS)
-    ours, fedml, refined, rest = [], [], [], []
+    ours, plain, fedml, refined, rest = [], [], [], [], []
     for _ in range(repetitions):
         dataset = federation(clients, samples, server, _SHAPE, _CLASSES, batch_size=64)
         fedml.append(fedml_rounds(_config("FedAvg", clients, chosen, steps, "unused"), dataset, _model())[-1])
         seconds, _ = one_round("FedAvg", clients, chosen, steps, dataset)
         ours.append(seconds)
+        plain.append(one_round("FedAvg", clients, chosen, steps, dataset, train=_PLAIN_SGD)[0])
         seconds, phases = one_round("MrTF", clients, chosen, steps, dataset)
         refined.append(seconds)
         rest.append(seconds - sum(phases.get(name, 0.0) for name in (LOCAL, TEACHERS, DISTILLING)))
     detail: dict[str, Any] = {
         "fedavg_seconds": ours,
+        "plain_sgd_seconds": plain,
         "fedml_seconds": fedml,
         "mrtf_seconds": refined,
         "refine_steps": steps,
     }
     return [
         row_of("FedAvg, mlp", ours, fedml, "our round / FedML's (no momentum, no clipping, no test)", **detail),
+        row_of("FedAvg by plain SGD, mlp", plain, fedml, "our round / FedML's, the same optimiser", **detail),
         row_of("MrTF, mlp", refined, ours, f"a round with {steps} steps of refining / without", None, **detail),
         row_of("the rest, mlp", rest, refined, "neither training, teachers nor distilling / all of the round"),
     ]
 
 
 def one_round(
-    algorithm: str, clients: int, chosen: int, steps: int, dataset: TransductiveDataset, rounds: int = 2
+    algorithm: str,
+    clients: int,
+    chosen: int,
+    steps: int,
+    dataset: TransductiveDataset,
+    train: Mapping[str, Any] | None = None,
 ) -> tuple[float, dict[str, float]]:
-    """CPU seconds of a run's last round, whatever belongs to it, and its phases'."""
+    """CPU seconds of a run's second round, whatever belongs to it, and its phases'; `train` changes `train_args`."""
     from ..fedml_bridge.launcher import launch
 
     with TemporaryDirectory() as folder, _clock() as stamps, redirect_stderr(io.StringIO()):
-        config = _config(algorithm, clients, chosen, steps, str(Path(folder) / "run"), rounds)
+        config = _config(algorithm, clients, chosen, steps, str(Path(folder) / "run"))
+        config["train_args"] |= train or {}
         launch(config, RunSettings.from_config(config), dataset)
     (before, known), (after, phases) = stamps[-2:]
     return after - before, {name: seconds - known.get(name, 0.0) for name, seconds in phases.items()}
@@ -114,7 +125,7 @@ def _model() -> Any:
     return create_model(ModelSettings(model="mlp"), _SHAPE, _CLASSES, seed=0)
 
 
-def _config(algorithm: str, clients: int, chosen: int, steps: int, run_dir: str, rounds: int = 2) -> Config:
+def _config(algorithm: str, clients: int, chosen: int, steps: int, run_dir: str) -> Config:
     return {
         "common_args": {
             "training_type": "simulation",
@@ -129,7 +140,7 @@ def _config(algorithm: str, clients: int, chosen: int, steps: int, run_dir: str,
             "federated_optimizer": algorithm,
             "client_num_in_total": clients,
             "client_num_per_round": chosen,
-            "comm_round": rounds,
+            "comm_round": 2,
             "epochs": 1,
             "batch_size": 64,
             "learning_rate": 0.03,

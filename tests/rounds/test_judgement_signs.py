@@ -36,8 +36,10 @@ def test_who_answers_in_the_refined_model_s_place_is_told() -> None:
 
 def test_an_estimate_is_told_with_what_it_is_of() -> None:
     assert judged_on(JUDGED, ALIKE) == "samples of their own"
-    for other in ({"novel": 0.6}, {"apart": 0.99}, {"moved": 0.5}, {"agreeing": 0.5}):
+    for other in ({"novel": 0.6}, {"apart": 0.99}, {"moved": 0.5}):
         assert judged_on(JUDGED, replace(ALIKE, **other)) == "samples of their own, which differ from yours", other
+    told = judged_on(JUDGED, replace(ALIKE, agreeing=0.5))
+    assert told == "samples of their own; the nearest say 0.55 at most", "0.95 among their own, and 0.5 here"
     low = replace(JUDGED, accuracy=0.5)
     assert judged_on(low, replace(ALIKE, agreeing=0.5)) == "samples of their own", "the neighbours say the same"
     assert judged_on(JUDGED, None) == "samples of their own, which nobody has compared with yours"
