@@ -1,0 +1,90 @@
+"""How much faster convolutional nets are read and trained by one checkout than by another, in CPU seconds by turns.
+
+    python benchmarks/two_versions_of_nets.py OLD_CHECKOUT NEW_CHECKOUT [--repetitions 5]
+
+Each turn is a process of its own with one thread: a pass over 512 images by `predict_logits`, and a client's epoch of
+320 images by `train_locally`, each after one that is not counted. A round is put together from them: 12 passes over the
+server's set (ten teachers, the start, the average) and 500 steps. Distillation's steps take Adam where a client's take
+SGD; on such nets that is a twentieth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+#: Net, server samples of its scene, classes.
+NETS = (("convnet", 26_000, 10), ("vgg8", 10_000, 100))
+_READ, _OWN, _BATCH = 512, 320, 64
+
+CHILD = """
+import json, sys, time
+import numpy as np, torch
+torch.set_num_threads(1)
+from mrtf_fedml.algorithms.local_training import train_locally
+from mrtf_fedml.data import TensorShard
+from mrtf_fedml.models import create_model, predict_logits
+from mrtf_fedml.models.weights import snapshot
+from mrtf_fedml.settings import ModelSettings, TrainSettings
+try:
+    from mrtf_fedml.models import in_layout
+except ImportError:
+    def in_layout(model, inputs):
+        return inputs
+net, classes, read, own, batch = sys.argv[1], *map(int, sys.argv[2:])
+torch.manual_seed(0)
+model = create_model(ModelSettings(model=net), (3, 32, 32), classes, seed=0)
+images, labels = in_layout(model, torch.randn(read, 3, 32, 32)), torch.randint(classes, (read,))
+start, shard = snapshot(model), TensorShard(images, labels, np.arange(own), batch)
+settings = TrainSettings(epochs=1, batch_size=batch, learning_rate=0.01)
+ways = (
+    lambda: predict_logits(model, images),
+    lambda: train_locally(model, start, shard, settings, seed=0, client=0, round_index=0),
+)
+taken = []
+for way in ways:
+    way()
+    began = time.process_time()
+    way()
+    taken.append(time.process_time() - began)
+print(json.dumps([taken[0] / read, taken[1] / (own // batch)]))
+"""
+
+
+def main() -> None:
+    """Print a row per net and part: the new checkout's seconds by the old one's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--repetitions", type=int, default=5)
+    options = parser.parse_args()
+    for net, samples, classes in NETS:
+        olds, news = [], []
+        for _ in range(options.repetitions):
+            for checkout, rows in ((options.old, olds), (options.new, news)):
+                read, step = measured(checkout, net, classes)
+                rows.append((read, step, 12 * samples * read + 500 * step))
+        for part, name in enumerate(("reading", "training", f"a round, M = {samples}")):
+            ratios = [new[part] / old[part] for old, new in zip(olds, news, strict=True)]
+            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            print(f"{net + ', ' + name:<32}new / old {spread}", flush=True)
+
+
+def measured(checkout: Path, net: str, classes: int) -> tuple[float, float]:
+    """CPU seconds per sample that is read, and per step of a client."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", CHILD, net, *map(str, (classes, _READ, _OWN, _BATCH))]
+    told = subprocess.run(words, cwd=checkout, env=environment, capture_output=True, text=True)
+    if told.returncode != 0:
+        raise SystemExit(f"{checkout} failed:\n{told.stderr}")
+    read, step = json.loads(told.stdout)
+    return float(read), float(step)
+
+
+if __name__ == "__main__":
+    main()
