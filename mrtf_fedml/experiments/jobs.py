@@ -15,9 +15,9 @@ _BYTES_PER_RUN = 2 << 30
 def chosen_jobs(trials: Sequence[Trial]) -> int:
     """As many as the cores bear with the threads that a run asks for, else with one thread each; at least one.
 
-    Two runs of one thread are done sooner than one of two threads after another, whose threads wait for each other
-    (docs/speed.md). The machine and the plan decide, never what is free at the moment: jobs share the cores, and so
-    the number of threads, on which last bits depend, follows from it. A GPU is not shared unless it is asked for.
+    Runs do not wait for each other, and the threads of one run do (docs/speed.md has what that costs). The machine and
+    the plan decide, never what is free at the moment: jobs share the cores, and so the number of threads, on which last
+    bits depend, follows from it. A GPU is not shared unless it is asked for.
     """
     devices = [RunSettings.from_config(trial.config).device for trial in trials]
     if any(device.using_gpu for device in devices):
