@@ -81,6 +81,7 @@ def test_wrong_arrays(
         ({"classes_per_client": 11}, "classes_per_client"),
         ({"partition_method": "iid", "client_num_in_total": 5000}, "client_num_in_total"),
         ({"batch_size": 0}, "batch_size is 0"),
+        ({"backend": "GRPC"}, "comm_args.backend is 'GRPC', which no simulation takes; known: MPI, NCCL, sp"),
         ({"federated_optimizer": "FedAvgg"}, "did you mean 'FedAvg'"),
         ({"model": "lenett"}, "did you mean 'lenet'"),
         ({"rehearse": 2}, "data_args.rehearse is 2"),

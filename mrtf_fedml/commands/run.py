@@ -15,6 +15,7 @@ from ..process.imports import without_collecting
 from ..process.logs import hold_log
 from ..process.start import (
     agreement,
+    check_backend,
     check_start,
     started_rank,
     started_ranks,
@@ -40,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
             # Made once for its checks: everything that can be wrong with its settings is found here.
             refine_on = getattr(algorithm_of(settings).own, "refine_on", "server")
             check_compiler(settings.device.compile)
+            check_backend(settings.common.training_type, settings.common.backend)
             check_start(settings.common.training_type, settings.common.backend, refine_on, started_ranks())
         if rank is None:
             run_dir = _run(options, config, settings)

@@ -56,11 +56,15 @@ def started_rank() -> int:
     return _first_number(_RANK_KEYS, default=0)
 
 
-def check_start(training_type: str, backend: str, refine_on: str, ranks: int) -> None:
-    """Refuse a way of starting, or a setting, that the backend cannot serve."""
+def check_backend(training_type: str, backend: str) -> None:
+    """Refuse what FedML's own start would end by an exception, before it is asked."""
     if training_type == "simulation" and backend not in SIMULATION_BACKENDS:
         known = nearest(str(backend), list(SIMULATION_BACKENDS))
         raise UserError(f"comm_args.backend is {shown(backend)}, which no simulation takes; {known}")
+
+
+def check_start(training_type: str, backend: str, refine_on: str, ranks: int) -> None:
+    """Refuse a way of starting, or a setting, that the backend cannot serve."""
     over_ranks = training_type == "simulation" and backend in RANKS_BACKENDS
     if over_ranks and ranks < 2:
         raise UserError(

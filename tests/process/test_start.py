@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.process.start import check_start
+from mrtf_fedml.process.start import check_backend, check_start
 from mrtf_fedml.process.threads import set_threads
 from mrtf_fedml.process.waiting import wait_passively
 
@@ -36,7 +36,9 @@ def test_other_ways_of_running_are_not_our_business() -> None:
 
 def test_a_backend_that_no_simulation_takes() -> None:
     with pytest.raises(UserError, match=r"comm_args.backend is 'MPI2', which no simulation takes; did you mean 'MPI'"):
-        check_start("simulation", "MPI2", "server", ranks=1)
+        check_backend("simulation", "MPI2")
+    check_backend("simulation", "NCCL")
+    check_backend("cross_silo", "GRPC")
 
 
 def test_nccl_is_started_as_mpi_is() -> None:
