@@ -9,6 +9,9 @@ from typing import Any
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.00005, 0.002
 
+#: Turns of a loop that a thread waits awake: enough for the next one to be done on idle cores, and little on others.
+_SPINS = "10000"
+
 
 def wait_until(happened: Callable[[], bool], meanwhile: Callable[[], None] | None = None) -> None:
     """Ask at growing intervals, asleep between: MPI's own waiting spins, and keeps a core from whoever works.
@@ -32,11 +35,13 @@ def quiet_barrier(comm: Any) -> None:
 
 
 def wait_passively() -> None:
-    """Let PyTorch's threads sleep while they wait for each other. To be called before PyTorch is loaded.
+    """Let PyTorch's threads soon sleep while they wait for each other. To be called before PyTorch is loaded.
 
-    By default they spin, and where other work has the core that one of them needs, the others burn theirs meanwhile:
-    docs/speed.md has the figures. What the user has set stays.
+    By default they spin, and where other work has the core that one of them needs, the others burn theirs meanwhile;
+    asleep at once, they lose much on idle cores: docs/speed.md has the figures. What the user has set stays.
     """
+    if "OMP_WAIT_POLICY" in os.environ:
+        return
     # GNU's OpenMP, which PyTorch's own builds bring, reads the first; Intel's reads the second.
-    for variable, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("KMP_BLOCKTIME", "0")):
+    for variable, value in (("GOMP_SPINCOUNT", _SPINS), ("KMP_BLOCKTIME", "0")):
         os.environ.setdefault(variable, value)

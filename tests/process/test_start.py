@@ -48,10 +48,14 @@ def test_nccl_is_started_as_mpi_is() -> None:
 
 
 def test_threads_wait_passively_unless_the_user_has_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    wait_passively()
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setenv("KMP_BLOCKTIME", "200")
     wait_passively()
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert int(os.environ["GOMP_SPINCOUNT"]) > 0
     assert os.environ["KMP_BLOCKTIME"] == "200"
     # The command line does so before anything has loaded PyTorch, whose OpenMP reads it once.
     code = (
