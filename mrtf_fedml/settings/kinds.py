@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic_core import PydanticCustomError
 
 from ..errors import UserError, shown
 
@@ -16,7 +17,7 @@ VALIDATED = ConfigDict(allow_inf_nan=False, validate_default=True, extra="forbid
 def _no_truth(value: Any) -> Any:
     # YAML's `yes` and `on` are true, which Python would count as 1.
     if isinstance(value, bool):
-        raise ValueError("it should be a number")
+        raise PydanticCustomError("number", "it should be a number")
     return value
 
 
@@ -48,9 +49,8 @@ def validated(part: type[_Part], section: str, given: Mapping[str, Any]) -> _Par
         return checked(**given) if is_pydantic_dataclass(part) else TypeAdapter(part).validate_python(dict(given))
     except ValidationError as error:
         first = error.errors()[0]
-        # Of a key that may be one of several kinds, pydantic names the kind after the key.
-        key = ".".join(step for step in map(str, first["loc"]) if "[" not in step)
-        remedy = first["msg"].replace("Input should be", "it should be").removeprefix("Value error, ")
+        key = ".".join(str(step) for step in first["loc"])
+        remedy = first["msg"].replace("Input should be", "it should be")
         raise UserError(f"{section}.{key} is {shown(first['input'])}; {remedy}") from None
 
 

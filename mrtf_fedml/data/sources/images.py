@@ -19,6 +19,7 @@ from .pictures import (
     by_content,
     common_format,
     image_files,
+    listing,
     read_images,
     tell_passed_over,
 )
@@ -34,7 +35,9 @@ def load_images(settings: DataSettings) -> Source:
     of the clients' has colour. The classes are the subfolders' names in alphabetical order.
     """
     clients, server = (folder_of(settings, key) for key in ("data_file", "server_file"))
-    folders, loose = _folders_and_files(clients)
+    with listing(clients):
+        within = set(clients.iterdir())
+        folders = {path for path in within if path.is_dir()}
     class_names = sorted(path.name for path in folders if not path.name.startswith("."))
     if not class_names:
         raise UserError(
@@ -44,7 +47,7 @@ def load_images(settings: DataSettings) -> Source:
     files = [path for paths in by_class for path in paths]
     if not files:
         raise UserError(f"folder {str(clients)!r} has no image in its subfolders ({listed(SUFFIXES)} are known)")
-    tell_passed_over(clients, loose, "in no class's subfolder")
+    tell_passed_over(clients, within - folders, "in no class's subfolder")
     memory = memory_of(settings)
     picture_format = common_format(files, settings.image_size, memory)
     x_test, y_test, ids = read_server_folder(server, picture_format, class_names, memory)
@@ -58,15 +61,6 @@ def load_images(settings: DataSettings) -> Source:
         class_names=class_names,
         ids=ids,
     )
-
-
-def _folders_and_files(clients: Path) -> tuple[list[Path], list[Path]]:
-    try:
-        within = list(clients.iterdir())
-    except OSError as error:
-        raise UserError(f"folder {str(clients)!r} cannot be listed ({error}); let it stand while it is read") from None
-    folders = [path for path in within if path.is_dir()]
-    return folders, [path for path in within if path not in folders]
 
 
 def read_server_folder(

@@ -48,16 +48,23 @@ class Format:
     grey: bool
 
 
+@contextmanager
+def listing(folder: Path) -> Iterator[None]:
+    """Whatever hinders the block, which lists the folder, in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be listed ({error}); let it stand while it is read") from None
+
+
 def image_files(folder: Path) -> list[Path]:
     """The images of a folder and of those below it, by name; hidden files are not looked at.
 
     What else lies there is passed over and told of: whoever put it there may wait for its label.
     """
-    try:
+    with listing(folder):
         seen = sorted(path for path in folder.rglob("*") if not path.is_dir() and not _is_hidden(path))
         images = [path for path in seen if path.suffix.lower() in SUFFIXES and path.is_file()]
-    except OSError as error:
-        raise UserError(f"folder {str(folder)!r} cannot be listed ({error}); let it stand while it is read") from None
     tell_passed_over(folder, set(seen) - set(images), f"no image that can be read ({listed(SUFFIXES)} are known)")
     return images
 
