@@ -5,7 +5,6 @@ OMP_NUM_THREADS=1 python benchmarks/compiled.py [mlp lenet convnet ...]
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from turns import told
 
 from mrtf_fedml.models import create_model
 from mrtf_fedml.models.compiled import compiled_call
@@ -46,7 +46,7 @@ def ratios(name: str, samples: int, times: int, work: Callable[[Call, nn.Module,
                 work(call, model, inputs)
             seconds.append(time.process_time() - began)
         found.append(seconds[0] / seconds[1])
-    return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+    return told(found)
 
 
 def _as_written(model: nn.Module, inputs: Tensor) -> Any:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from turns import told
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -48,8 +49,7 @@ def main() -> None:
             taken[checkout].append(first_step(checkout))
     for checkout, both in taken.items():
         for name, seconds in zip(("CPU seconds", "wall seconds"), zip(*both, strict=True), strict=True):
-            middle = statistics.median(seconds)
-            print(f"{checkout}: {name} {middle:.2f} ({min(seconds):.2f} to {max(seconds):.2f})", flush=True)
+            print(f"{checkout}: {name} {told(seconds)}", flush=True)
 
 
 def first_step(checkout: Path) -> tuple[float, float]:

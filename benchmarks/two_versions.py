@@ -9,7 +9,6 @@ checkout is slower. Machines are noisy: the spread over the repetitions stands b
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -19,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import yaml
+from turns import two_checkouts
 
 #: By name, the changes to the scene that all share, and how many rounds are measured.
 SCENES: dict[str, tuple[dict[str, object], int]] = {
@@ -33,11 +33,7 @@ SCENES: dict[str, tuple[dict[str, object], int]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--repetitions", type=int, default=5)
-    options = parser.parse_args()
+    options = two_checkouts(__doc__)
     print(f"{'scene':<30}{'old, CPU s':>12}{'new, CPU s':>12}{'new / old':>12}   spread")
     for name, (changes, rounds) in SCENES.items():
         starts: list[float] = []

@@ -10,13 +10,13 @@ SGD; on such nets that is a twentieth.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from turns import told, two_checkouts
 
 #: Net, server samples of its scene, classes.
 NETS = (("convnet", 26_000, 10), ("vgg8", 10_000, 100))
@@ -58,11 +58,7 @@ print(json.dumps([taken[0] / read, taken[1] / (own // batch)]))
 
 def main() -> None:
     """Print a row per net and part: the new checkout's seconds by the old one's."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--repetitions", type=int, default=5)
-    options = parser.parse_args()
+    options = two_checkouts(__doc__)
     for net, samples, classes in NETS:
         olds, news = [], []
         for _ in range(options.repetitions):
@@ -71,8 +67,7 @@ def main() -> None:
                 rows.append((read, step, 12 * samples * read + 500 * step))
         for part, name in enumerate(("reading", "training", f"a round, M = {samples}")):
             ratios = [new[part] / old[part] for old, new in zip(olds, news, strict=True)]
-            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            print(f"{net + ', ' + name:<32}new / old {spread}", flush=True)
+            print(f"{net + ', ' + name:<32}new / old {told(ratios)}", flush=True)
 
 
 def measured(checkout: Path, net: str, classes: int) -> tuple[float, float]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
+
+from turns import told
 
 WAYS = {
     "1 thread": {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"},
@@ -71,10 +72,6 @@ def seconds(asked: dict[str, str]) -> tuple[float, float]:
     )
     wall, cpu = said.stdout.split()
     return float(wall), float(cpu)
-
-
-def told(numbers: list[float]) -> str:
-    return f"{statistics.median(numbers):.2f} ({min(numbers):.2f} to {max(numbers):.2f})"
 
 
 if __name__ == "__main__":
