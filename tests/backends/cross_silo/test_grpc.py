@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -179,6 +180,25 @@ def test_a_whole_federation_with_certificates(tmp_path: Path, one_process: Calla
 def test_certificates_that_are_not_there_are_named(tmp_path: Path, tls: dict[str, str], told: str) -> None:
     with pytest.raises(UserError, match=told), end(tmp_path, 0, free_ports(2), **tls):
         pass
+
+
+def test_a_call_that_ctrl_c_cuts_off_at_its_start_does_not_keep_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    ports = free_ports(2)
+    with end(tmp_path, 0, ports) as server, end(tmp_path, 1, ports) as silo:
+        server.ping(protocol.status("incarnation", 0, protocol.ONLINE, {}))
+        monkeypatch.setattr("grpc._channel._run_channel_spin_thread", interrupted)
+        monkeypatch.setattr(f"{GrpcBackend.__module__}._CLOSE_SECONDS", 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            silo.ping(protocol.status("incarnation", 1, protocol.ONLINE, {}))
+        closing = threading.Thread(target=silo.stop_receive_message, daemon=True)
+        closing.start()
+        closing.join(timeout=30)
+        assert not closing.is_alive()
 
 
 def test_a_taken_port_and_a_wrong_table_are_named(tmp_path: Path) -> None:

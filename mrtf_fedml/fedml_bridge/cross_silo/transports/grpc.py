@@ -52,6 +52,7 @@ _OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
 ]
 _PING_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 
 class _Servicer(GRPCCOMMServicer):
@@ -121,6 +122,12 @@ class GrpcBackend(SiloBackend):
         """Close the port and the channels."""
         self._server.stop(grace=1.0).wait(timeout=5)
         super().stop_receive_message()
+        # GRPC waits here for every call, and one that Ctrl-C has cut off at its start never ends.
+        closing = threading.Thread(target=self._close_channels, name="silo closing", daemon=True)
+        closing.start()
+        closing.join(timeout=_CLOSE_SECONDS)
+
+    def _close_channels(self) -> None:
         for channel in self._channels.values():
             channel.close()
 
