@@ -2,7 +2,8 @@
 
 Scaffold's variates tell a client what everybody's gradients are expected to be; they help as long as they are fresh.
 Where a client is chosen often, the refinery gained by them; where it is seldom chosen, it gained more by sending the
-refined model back, which Scaffold does not bear (docs/evidence.md).
+refined model back, which Scaffold bears less. Where all clients take part, nobody's gradients need be expected, and a
+client whose labels are wrong shows in its model, which a variate would draw to the others' (docs/evidence.md).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def base_word(word: str, settings: RunSettings) -> str:
     if word.lower() != AUTO:
         return word
     train = settings.train
-    often = train.client_num_per_round >= _OFTEN * train.client_num_in_total
+    often = _OFTEN * train.client_num_in_total <= train.client_num_per_round < train.client_num_in_total
     # What Scaffold would refuse: variates of another optimiser, and variates that no noise covers.
     possible = train.client_optimizer == "sgd" and not settings.privacy.active
     return "Scaffold" if often and possible else "FedAvg"

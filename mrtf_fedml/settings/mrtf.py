@@ -33,9 +33,9 @@ class MrTFSettings:
     #: `released` is what the authors' program does where it departs from their paper.
     preset: Literal["paper", "tuned", "released"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
-    #: or package.module:Class. `auto` is Scaffold where a quarter of the clients or more take part in every round, and
-    #: FedAvg where fewer do, or where Scaffold cannot stand: with `dp_args`, with another client_optimizer than SGD,
-    #: and with clients that only train (devices, trainers of your own).
+    #: or package.module:Class. `auto` is Scaffold where a quarter of the clients or more, but not all, take part in a
+    #: round, else FedAvg; and FedAvg where Scaffold cannot stand: with `dp_args`, with another client_optimizer than
+    #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
