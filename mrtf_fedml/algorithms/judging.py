@@ -28,6 +28,9 @@ VOTES = REFINERY + "votes"
 #: Rounds whose votes are kept, and what a round's count against those of the round after it. Which of two models is
 #: better changes slowly, and is told by many; how good they are changes fast while they learn.
 _ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
+#: Standard errors by which the base's model must be found better to answer in the refined one's place. With one, chance
+#: chose it too often: clients flatter the model that was trained on their samples (docs/evidence.md).
+_BEYOND_CHANCE = 2.0
 #: The gain in accuracy from which on the refined model is sent back as far as `adaptive` would.
 _MUCH_BETTER = 0.2
 #: What a client keeps back where it must and nothing else is said.
@@ -187,7 +190,7 @@ class Verdict:
         if self.answer != "judged":
             return self.answer == "aggregated"
         gain = self._gain()
-        return gain is not None and gain[0] < -gain[1]
+        return gain is not None and gain[0] < -_BEYOND_CHANCE * gain[1]
 
     @property
     def worth_sending_back(self) -> float:

@@ -41,6 +41,7 @@ from .judging import (
 )
 from .local_training import LocalTerm
 from .registry import algorithm_named, register_algorithm
+from .standing_on import base_word, unless_named
 from .teachers_read import teachers_read
 
 _log = logging.getLogger(__name__)
@@ -68,9 +69,10 @@ class MrTF(Algorithm):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.refinery = self.refinery_settings(settings)
+        refinery = self.refinery_settings(settings)
+        self.refinery = replace(refinery, base=base_word(refinery.base, settings))
         self.base = self._base(settings)
-        if self.base.keeps_client_state and not self._is_given("feedback"):
+        if self.base.keeps_client_state and self.refinery.feedback != "judged" and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
         self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.active)
         if isinstance(self.own, MrTFSettings):
@@ -93,8 +95,8 @@ class MrTF(Algorithm):
 
     @classmethod
     def where_clients_only_train(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """They do not judge."""
-        return unless_asked_to_judge(given)
+        """They do not judge, and keep no variates."""
+        return {**unless_asked_to_judge(given), **unless_named(given)}
 
     def has_own_client_rule(self) -> bool:
         """Its clients are the base's, and may judge."""

@@ -14,7 +14,7 @@ from ..algorithms import Algorithm, import_named, lasting_name
 from ..errors import UserError
 from ..settings import RunSettings, section_keys
 from ..settings.bounded_yaml import load_yaml
-from ..settings.mrtf import OWN_DATA, with_preset
+from ..settings.presets import OWN_DATA, with_preset
 from ..settings.secrets import without_secrets
 from ..settings.sections import Config, in_their_homes, ours_first
 

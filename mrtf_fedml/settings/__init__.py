@@ -5,7 +5,8 @@ from .common import CommonSettings
 from .data import DataSettings
 from .device import DeviceSettings
 from .model import ModelSettings
-from .mrtf import PRESETS, MrTFSettings
+from .mrtf import MrTFSettings
+from .presets import PRESETS
 from .privacy import PrivacySettings
 from .run import RunSettings
 from .sections import section_keys

@@ -1,4 +1,4 @@
-"""`mrtf_args`: the switches of the refinery, and the presets that set several of them."""
+"""`mrtf_args`: the switches of the refinery."""
 
 from __future__ import annotations
 
@@ -21,44 +21,7 @@ from .kinds import (
     Steps,
     validated,
 )
-
-#: What each preset changes in the defaults. `paper` is the defaults; docs/evidence.md says what `tuned` rests on.
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "tuned": {
-        "teacher_weights": "familiarity",
-        "class_balance": 0.5,
-        "balance_fade": 0.5,
-        "class_shares": "estimated",
-        "cluster_refinery": False,
-        "feedback": "judged",
-        "answer": "judged",
-        "client_judgement": True,
-        "target_smoothing": 0.75,
-        "smoothing_fade": 0.75,
-        "target_sharpness": 3.0,
-    },
-    # The authors' program, where it departs from their paper: docs/method.md.
-    "released": {
-        "cluster_distance": "squared_euclidean",
-        "cluster_warmup": 0,
-        "entropy_per_class": True,
-        "feedback": "never",
-        "global_confidence": True,
-        "loss_window": 5,
-        "refine_clip_norm": 100.0,
-        "refine_lr": 1e-3,
-        "refine_schedule": "cosine",
-        "refine_weight_decay": 1e-6,
-        "std_batches": 10,
-        "target_smoothing": 0.75,
-        "teacher_mode": "train",
-        "temperature": 1.0,
-    },
-}
-
-#: The preset of a run that names none, where the data are the user's own or a FedML project's.
-OWN_DATA = "tuned"
+from .presets import BECOMES, PRESETS
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -70,7 +33,9 @@ class MrTFSettings:
     #: `released` is what the authors' program does where it departs from their paper.
     preset: Literal["paper", "tuned", "released"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
-    #: or package.module:Class.
+    #: or package.module:Class. `auto` is Scaffold where a quarter of the clients or more, but not all, take part in a
+    #: round, else FedAvg; and FedAvg where Scaffold cannot stand: with `dp_args`, with another client_optimizer than
+    #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
@@ -130,7 +95,7 @@ class MrTFSettings:
     #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
     #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
     #: to be better (`judged`, which needs `client_judgement`). A base that keeps client state (Scaffold) gets `never`
-    #: unless it is said otherwise: its clients' state belongs to its own start.
+    #: in place of `always` and `adaptive` unless you write them: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
     #: clients find better (`judged`, which needs `client_judgement`). With `propagated` the refined model's answers
@@ -209,24 +174,11 @@ class MrTFSettings:
         return ArgsKwargs(given.args, {**(PRESETS.get(preset, {}) if isinstance(preset, str) else {}), **explicit})
 
 
-def with_preset(config: Mapping[str, Mapping[str, Any]], preset: str) -> dict[str, dict[str, Any]]:
-    """The sections with that preset in `mrtf_args`, where the user has named none.
-
-    >>> with_preset({"mrtf_args": {"refine_steps": 9}}, "tuned")
-    {'mrtf_args': {'refine_steps': 9, 'preset': 'tuned'}}
-    """
-    sections = {name: dict(values) for name, values in config.items()}
-    own = sections.setdefault("mrtf_args", {})
-    if own.get("preset") is None:
-        own["preset"] = preset
-    return sections
-
-
 def without_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     """A section of `mrtf_args` that another preset can be put on: what the user set himself stays.
 
     In a file that a user wrote, every key is one that he set. A run's own configuration has all keys written out; there
-    those that say what the preset says are the preset's.
+    those that say what the preset says, or what it may have become in the run, are the preset's.
 
     >>> without_preset({"preset": "tuned", "feedback": "adaptive", "refine_steps": 9})
     {'feedback': 'adaptive', 'refine_steps': 9}
@@ -238,4 +190,8 @@ def without_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     if "preset" not in values or not changed_by_presets <= set(explicit):
         return explicit
     preset = MrTFSettings.from_mapping({"preset": values["preset"]})
-    return {key: value for key, value in explicit.items() if value != getattr(preset, key, None)}
+    return {
+        key: value
+        for key, value in explicit.items()
+        if value not in (getattr(preset, key, None), *BECOMES.get((key, getattr(preset, key, None)), ()))
+    }

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .mrtf import PRESETS, MrTFSettings
+from .mrtf import MrTFSettings
+from .presets import PRESETS
 from .sections import PARTS, declared_settings, home_of
 
 _HEADER = "| key | values | default | what it means |\n|---|---|---|---|\n"

@@ -18,7 +18,7 @@ from .data import DataSettings
 from .device import DeviceSettings
 from .kinds import validated
 from .model import ModelSettings
-from .mrtf import OWN_DATA, with_preset
+from .presets import OWN_DATA, with_preset
 from .privacy import PrivacySettings
 from .sections import PARTS, Config, declared_settings, in_their_homes, part_of, section_keys, values_of
 from .train import TrainSettings

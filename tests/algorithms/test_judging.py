@@ -85,6 +85,13 @@ def test_the_base_answers_where_clients_find_it_better_beyond_chance() -> None:
     assert Verdict.after([], better, "judged").base_answers
     assert not Verdict.after([], better, "refined").base_answers
     assert Verdict.after([], votes((5, 9, 10)), "aggregated").base_answers
+    # Better by 0.05 with an error of 0.03: chance does that too.
+    little = votes((8, 7, 10), (8, 8, 10), (9, 9, 10), (7, 6, 10), (8, 8, 10), (6, 6, 10))
+    gain = Verdict.after([], little, "judged").comparison()
+    assert gain["estimated_gain"] is not None
+    assert gain["estimated_gain_error"] is not None
+    assert gain["estimated_gain_error"] < -gain["estimated_gain"] < 2 * gain["estimated_gain_error"]
+    assert not Verdict.after([], little, "judged").base_answers
     torn = votes((9, 5, 10), (4, 8, 10), (6, 5, 10))
     assert not Verdict.after([], torn, "judged").base_answers, "clients who contradict each other prove nothing"
     assert not Verdict([], "judged").base_answers
@@ -103,7 +110,7 @@ def test_older_rounds_count_less_and_are_forgotten() -> None:
     for _ in range(9):
         rounds = Verdict.after(rounds, votes((0, 10, 10), (0, 10, 10)), "judged").rounds
     assert len(rounds) == 5
-    for _ in range(2):
+    for _ in range(3):
         rounds = Verdict.after(rounds, votes((10, 0, 10), (9, 0, 10)), "judged").rounds
     assert Verdict(rounds, "judged").base_answers
     assert Verdict.after(rounds, [ClientUpdate(0, 1, {}, None)], "judged").rounds == rounds, "nobody judged"

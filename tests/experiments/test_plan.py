@@ -11,7 +11,7 @@ from mrtf_fedml.algorithms import algorithm_of
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.experiments.plan import ABLATION, key_of, planned
 from mrtf_fedml.settings import RunSettings, TrainSettings
-from mrtf_fedml.settings.mrtf import PRESETS
+from mrtf_fedml.settings.presets import PRESETS
 from tests.conftest import small_config
 
 

@@ -43,8 +43,10 @@ def feedback(folder: Path, **changes: Any) -> str:
     return str(yaml.safe_load((run_dir / "config.yaml").read_text())["mrtf_args"]["feedback"])
 
 
-def test_a_base_that_keeps_client_state_is_not_fed_back_unless_it_is_said(tmp_path: Path) -> None:
-    assert feedback(tmp_path, base="Scaffold", preset="tuned") == "never"
+def test_a_base_that_keeps_client_state_is_fed_back_only_what_is_judged_better_unless_it_is_said(
+    tmp_path: Path,
+) -> None:
+    assert feedback(tmp_path, base="Scaffold", preset="tuned") == "judged"
     assert feedback(tmp_path, base="Scaffold", preset="tuned", feedback="adaptive") == "adaptive"
     assert feedback(tmp_path, base=WANDERER) == "never"
     assert feedback(tmp_path, base="FedOpt") == "always"

@@ -107,7 +107,7 @@ def first_round(folder: Path, **changes: Any) -> tuple[OrderedDict[str, Tensor],
 
 
 def test_what_leaves_the_clients_is_clipped_then_noised_and_holds_no_loss(tmp_path: Path) -> None:
-    start, free = first_round(tmp_path / "free")
+    start, free = first_round(tmp_path / "free", base="FedAvg")
     _, clipped = first_round(tmp_path / "clipped", clip=CLIP)
     _, noised = first_round(tmp_path / "noised", clip=CLIP, sigma=SIGMA)
     noises = []

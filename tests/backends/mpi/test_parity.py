@@ -100,7 +100,7 @@ def test_three_ranks(tmp_path: Path, one_process: Path) -> None:
         command(tmp_path, "fedavg", refine_on="ranks"),
         command(tmp_path, "mlp-shared", refine_on="ranks"),
         command(tmp_path, "mlp-teachers", refine_on="teachers"),
-        command(tmp_path, "mlp-impatient", refine_on="ranks", refine_patience=1, refine_steps=80, refine_lr=1e-7),
+        command(tmp_path, "mlp-impatient", refine_on="ranks", refine_patience=1, refine_steps=80, refine_lr=1e-9),
         f"run --resume {tmp_path / 'begun'} --set comm_round=3 --set backend=MPI",
     )
     assert printed.count("predictions.csv") == 7 + len(OTHERS)
