@@ -53,18 +53,25 @@ class Scaffold(Algorithm):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        train = settings.train
-        if train.client_optimizer != "sgd":
-            raise UserError(
-                f"Scaffold's variates are gradients of SGD, but client_optimizer is {train.client_optimizer!r} "
-                "(train_args); set it to sgd"
+        train, why_not = settings.train, self.refused_by(settings)
+        if why_not is not None:
+            raise UserError(why_not)
+        self.local: TrainSettings = train if self.own.scaffold_momentum else replace(train, momentum=0.0)
+
+    @staticmethod
+    def refused_by(settings: RunSettings) -> str | None:
+        """Why it cannot stand in such a run; None where it can."""
+        if settings.train.client_optimizer != "sgd":
+            return (
+                "Scaffold's variates are gradients of SGD, but client_optimizer is "
+                f"{settings.train.client_optimizer!r} (train_args); set it to sgd"
             )
         if settings.privacy.active:
-            raise UserError(
+            return (
                 "Scaffold's variates tell a client's gradient without noise, so no privacy (dp_args) can be promised; "
                 "leave clip and sigma out, or choose another algorithm"
             )
-        self.local: TrainSettings = train if self.own.scaffold_momentum else replace(train, momentum=0.0)
+        return None
 
     def for_client(self, state: ServerState, client: int) -> Weights:
         """The correction c - c_k, one tensor per parameter; nothing while both are zero."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..settings import RunSettings
+from .scaffold import Scaffold
 
 AUTO = "auto"
 #: The share of the clients in a round from which on each is chosen often enough for its variate to be fresh.
@@ -24,9 +25,7 @@ def base_word(word: str, settings: RunSettings) -> str:
         return word
     train = settings.train
     often = _OFTEN * train.client_num_in_total <= train.client_num_per_round < train.client_num_in_total
-    # What Scaffold would refuse: variates of another optimiser, and variates that no noise covers.
-    possible = train.client_optimizer == "sgd" and not settings.privacy.active
-    return "Scaffold" if often and possible else "FedAvg"
+    return "Scaffold" if often and Scaffold.refused_by(settings) is None else "FedAvg"
 
 
 def unless_named(given: Mapping[str, Any]) -> dict[str, Any]:
