@@ -20,10 +20,14 @@ from .arithmetic import MemoryMeter, RateMeter, operations_of
 from .measure import REPETITIONS, Row, by_turns, row_of
 from .products import Products
 from .scenes import REFINING, SMALL, Scene
+from .within import share_within_products
 
 _BATCH = 64
 #: A pass may take any batch: the limit is that of the fastest of these.
 _PASSES = (64, 256, 1024)
+#: By model: how many samples are read and how many steps are made. What a round does once, as to make room for Adam's
+#: moments, must not weigh more in the slice than it does in the round.
+_SLICES = {"mlp": (2048, 100), "charlstm": (2048, 20), "convnet": (512, 10), "vgg8": (512, 5)}
 
 
 def refining(quick: bool) -> list[Row]:
@@ -35,8 +39,8 @@ def refining(quick: bool) -> list[Row]:
 
 
 def _scene(scene: Scene, repetitions: int) -> list[Row]:
-    light = scene.model in ("mlp", "charlstm")
-    read, steps = min(scene.samples, 2048 if light else 512), min(scene.steps, 20 if light else 5)
+    most_read, most_steps = _SLICES[scene.model]
+    read, steps = min(scene.samples, most_read), min(scene.steps, most_steps)
     model = scene.make_model()
     inputs = in_layout(model, scene.inputs(read))
     bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), scene.classes)
@@ -49,21 +53,30 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
 
     limits = _Limits(model, inputs)
     known: list[dict[str, float]] = []
+    within: list[tuple[float, float]] = []
     taken = by_turns(
         {
             "limits": lambda: known.append(limits.now()),
             "teachers": lambda: bench.read(model),
             "targets": lambda: distillation_targets(logits, logits[:2], None, 1.0, settings),
             "distilling": distil,
+            "within": lambda: within.append(
+                (share_within_products(lambda: bench.read(model)), share_within_products(distil))
+            ),
         },
         repetitions,
     )
     # Without the call that is not counted.
-    known = known[-repetitions:]
+    known, within = known[-repetitions:], within[-repetitions:]
     passes, rounds = (scene.teachers + 2) * scene.samples, scene.steps
     spent = [
         one * passes / read + two + three * rounds / steps
         for one, two, three in zip(taken["teachers"], taken["targets"], taken["distilling"], strict=True)
+    ]
+
+    in_products = [
+        one * passes / read * shares[0] + three * rounds / steps * shares[1]
+        for one, three, shares in zip(taken["teachers"], taken["distilling"], within, strict=True)
     ]
 
     def least(sample: str, step: str) -> list[float]:
@@ -93,6 +106,14 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
             least("plain_sample", "plain_step"),
             spent,
             "all operations at a large product's rate / time taken",
+        ),
+        _row(
+            f"whole, within products: {scene.name}",
+            in_products,
+            spent,
+            "time within the products, as they run / time taken",
+            within_teachers=[shares[0] for shares in within],
+            within_distilling=[shares[1] for shares in within],
         ),
     ]
 
