@@ -11,6 +11,7 @@ from .commands.bench_words import add_bench
 from .commands.compare_words import add_compare
 from .commands.reproduce_words import add_reproduce
 from .errors import RunInterrupted, RunStopped, UserError, shown
+from .process.allocation import keep_freed_memory
 from .process.imports import without_collecting
 from .process.logs import show_log
 from .process.pipes import READER_GONE, reader_is_gone
@@ -34,6 +35,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     wait_passively()
+    keep_freed_memory()
     show_log(getattr(options, "verbose", False))
     hear_sigterm()
     try:
