@@ -27,6 +27,7 @@ from torch import Tensor
 import mrtf_fedml
 from mrtf_fedml.refinery import distillation_targets
 from mrtf_fedml.refinery.rectify import faded
+from mrtf_fedml.refinery.shares import tie
 from mrtf_fedml.refinery.targets import smoothed_targets
 from mrtf_fedml.refinery.teachers import disagreement, votes_of
 from mrtf_fedml.settings import MrTFSettings
@@ -49,6 +50,14 @@ RULES: dict[str, dict[str, Any]] = {
         "teacher_weights": "familiarity",
         "class_balance": 0.5,
         "class_shares": "estimated",
+        "balance_fade": 0.5,
+        "smoothing_fade": 0.75,
+    },
+    "and shares of the round's own where all look like one class": {
+        "teacher_weights": "familiarity",
+        "class_balance": 0.5,
+        "class_shares": "estimated",
+        "shares_fade": 0.25,
         "balance_fade": 0.5,
         "smoothing_fade": 0.75,
     },
@@ -81,8 +90,9 @@ def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Ten
     for one in rounds:
         local = torch.from_numpy(one["local"])[:, rows]
         models = torch.stack([torch.from_numpy(one["before"]), torch.from_numpy(one["aggregated"])])[:, rows]
-        loss, unlike = float(one["loss"]), disagreement(votes_of(local))
-        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike)
+        loss, votes = float(one["loss"]), votes_of(local)
+        unlike, tied = disagreement(votes), tie(votes)
+        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike, tied=tied)
         smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
         previous = smoothed_targets(made.probabilities, previous, loss, smoothing)
         shares = made.shares
