@@ -21,6 +21,8 @@ LEAST_SHARE, SHARES_RATE = 0.1, 0.2
 _UNTIED = 0.6
 #: What a model must tell by a sample, in nats, to be one that knows: before it has learnt, it names one class always.
 _KNOWING = 0.2
+#: The share of samples that must be named one class for it to be the only one: not at all, and wholly.
+_FEW, _MANY = 0.4, 0.6
 #: Parts into which a sum's terms are rounded, so that it is the same in whatever order it is made.
 _GRAINS = 2.0**32
 
@@ -146,17 +148,23 @@ def information(parts: Iterable[Tensor]) -> float:
     return max(0.0, float(told.mean()))
 
 
-def one_kind(tie: float, information: float, fade: float) -> float:
-    """How far the server's samples look like one class: a = min(1, I / 0.2) * (f - T) / (0.4 f), held in [0, 1].
+def one_kind(tie: float, information: float, most: float, fade: float) -> float:
+    """How far the server's samples look like one class: a = [(f - T) / (0.4 f)] [I / 0.2] [(n - 0.4) / 0.2].
+
+    Each bracket is held in [0, 1].
 
     Args:
         tie: T.
         information: I, by which models that know nothing yet are told from models that meet one class only.
+        most: n, the largest share of samples that the ensemble names one class.
         fade: f, the tie from which on the samples are of several classes; with 0 they always are.
 
-    >>> [round(one_kind(t, i, fade=0.25), 4) for t, i in ((0.1, 0.3), (0.2, 0.3), (0.2, 0.1), (0.25, 0.3), (0.1, 0.0))]
-    [1.0, 0.5, 0.25, 0.0, 0.0]
+    >>> [round(one_kind(t, i, n, fade=0.25), 4) for t, i, n in ((0.1, 0.3, 0.7), (0.2, 0.3, 0.7), (0.2, 0.1, 0.5))]
+    [1.0, 0.5, 0.125]
+    >>> [one_kind(t, i, n, fade=0.25) for t, i, n in ((0.25, 0.3, 0.7), (0.1, 0.0, 0.7), (0.1, 0.3, 0.4))]
+    [0.0, 0.0, 0.0]
     """
     if tie >= fade:
         return 0.0
-    return min(1.0, information / _KNOWING) * min(1.0, (fade - tie) / ((1.0 - _UNTIED) * fade))
+    untied = min(1.0, (fade - tie) / ((1.0 - _UNTIED) * fade))
+    return untied * min(1.0, information / _KNOWING) * min(1.0, max(0.0, (most - _FEW) / (_MANY - _FEW)))

@@ -25,7 +25,7 @@ from .rectify import (
     relative_loss,
     self_taught,
 )
-from .shares import floored_shares, information, one_kind, one_kinds_shares, renewed_shares
+from .shares import floored_shares, information, named_shares, one_kind, one_kinds_shares, renewed_shares
 from .stored_rows import StoredRows
 from .teachers import average_logits, average_probabilities
 
@@ -91,7 +91,8 @@ def distillation_targets(
     alone = 0.0
     if settings.class_shares == "estimated" and tied < settings.shares_fade:
         told = (local.probabilities(settings, std_rows) for local, _ in in_parts(local_logits, None, rows))
-        alone = one_kind(tied, information(told), settings.shares_fade)
+        most = float(named_shares(ensemble).max())
+        alone = one_kind(tied, information(told), most, settings.shares_fade)
     ensemble, shares = _balanced(ensemble, shares, local_loss, settings, unlike, alone)
 
     probabilities = ensemble
