@@ -139,11 +139,12 @@ def information(parts: Iterable[Tensor]) -> float:
     >>> round(information([torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]), torch.tensor([[[0.0, 1.0]], [[0.5, 0.5]]])]), 4)
     0.3466
     """
-    samples, mass, entropies = 0, torch.zeros(()), torch.zeros(())
+    samples, mass, entropies = 0, torch.zeros((), dtype=torch.long), torch.zeros((), dtype=torch.long)
     for part in parts:
         samples += part.shape[1]
-        mass = mass + (part.double() * _GRAINS).round().long().sum(dim=1).cpu()
-        entropies = entropies + (entropy(part.double()) * _GRAINS).round().long().sum(dim=1).cpu()
+        # One model after another: no more memory than a model's part takes.
+        mass = mass + torch.stack([_grains(one).sum(dim=0) for one in part]).cpu()
+        entropies = entropies + torch.stack([_grains(entropy(one)).sum() for one in part]).cpu()
     told = entropy(mass.double() / (samples * _GRAINS)) - entropies.double() / (samples * _GRAINS)
     return max(0.0, float(told.mean()))
 
@@ -168,3 +169,7 @@ def one_kind(tie: float, information: float, most: float, fade: float) -> float:
         return 0.0
     untied = min(1.0, (fade - tie) / ((1.0 - _UNTIED) * fade))
     return untied * min(1.0, information / _KNOWING) * min(1.0, max(0.0, (most - _FEW) / (_MANY - _FEW)))
+
+
+def _grains(values: Tensor) -> Tensor:
+    return (values.double() * _GRAINS).round().long()
