@@ -76,7 +76,9 @@ def test_towards_what_is_named_by_hand() -> None:
     assert first.tolist() == [0.75, 0.25, 0.0]
 
 
-def scene(classes: int, clear: float = 1.5, varying: float = 1.0, rounds: int = 5) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def scene(
+    classes: int, clear: float = 1.5, varying: float = 1.0, rounds: int = 5
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Labels of 300 samples, and what four models of three classes each say of them in each round, [4, 300, 10]."""
     labels = np.random.default_rng(1).integers(0, classes, size=300)
     said = []
