@@ -27,6 +27,7 @@ from torch import Tensor
 import mrtf_fedml
 from mrtf_fedml.refinery import distillation_targets
 from mrtf_fedml.refinery.rectify import faded
+from mrtf_fedml.refinery.shares import tie
 from mrtf_fedml.refinery.targets import smoothed_targets
 from mrtf_fedml.refinery.teachers import disagreement, votes_of
 from mrtf_fedml.settings import MrTFSettings
@@ -49,6 +50,14 @@ RULES: dict[str, dict[str, Any]] = {
         "teacher_weights": "familiarity",
         "class_balance": 0.5,
         "class_shares": "estimated",
+        "balance_fade": 0.5,
+        "smoothing_fade": 0.75,
+    },
+    "and shares of the round's own where all look like one class": {
+        "teacher_weights": "familiarity",
+        "class_balance": 0.5,
+        "class_shares": "estimated",
+        "shares_fade": 0.25,
         "balance_fade": 0.5,
         "smoothing_fade": 0.75,
     },
@@ -81,8 +90,9 @@ def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Ten
     for one in rounds:
         local = torch.from_numpy(one["local"])[:, rows]
         models = torch.stack([torch.from_numpy(one["before"]), torch.from_numpy(one["aggregated"])])[:, rows]
-        loss, unlike = float(one["loss"]), disagreement(votes_of(local))
-        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike)
+        loss, votes = float(one["loss"]), votes_of(local)
+        unlike, tied = disagreement(votes), tie(votes)
+        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike, tied=tied)
         smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
         previous = smoothed_targets(made.probabilities, previous, loss, smoothing)
         shares = made.shares
@@ -90,32 +100,52 @@ def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Ten
     return marks
 
 
-def table(rounds: list[Round], labels: Tensor, classes: list[int], say: Callable[[str], None]) -> None:
-    """One line per rule: mean over the rounds, last ten, last, and the worst five rounds against the plain average."""
-    rows = torch.isin(labels, torch.tensor(classes)).nonzero().squeeze(1)
-    plain = [
-        float((torch.from_numpy(one["aggregated"])[rows].argmax(dim=1) == labels[rows]).double().mean())
-        for one in rounds
-    ]
-    say(f"server has {len(classes)} classes | mean | last ten | last | worst window")
-    say(f"plain average | {_three(plain)} |")
-    for name, keys in RULES.items():
-        marks = curve(rounds, MrTFSettings(cluster_refinery=False, target_smoothing=0.75, **keys), labels, rows)
-        gains = np.convolve(np.array(marks) - np.array(plain), np.ones(5) / 5, "valid")
-        say(f"{name} | {_three(marks)} | {gains.min():+.3f}")
+def table(
+    rounds: list[Round],
+    labels: Tensor,
+    servers: list[list[int]],
+    say: Callable[[str], None],
+    rules: dict[str, dict[str, Any]] = RULES,
+) -> None:
+    """One line per rule, a mean over servers that have these classes each.
+
+    Mean over the rounds, last ten, last; and how much better than the plain average the targets are in the first five
+    rounds, and in the worst five.
+    """
+    all_rows = [torch.isin(labels, torch.tensor(classes)).nonzero().squeeze(1) for classes in servers]
+    plain = [_plain(rounds, labels, rows) for rows in all_rows]
+    say(f"server has {len(servers[0])} classes | mean | last ten | last | first window | worst window")
+    say(f"plain average | {_three(plain)} | |")
+    for name, keys in rules.items():
+        settings = MrTFSettings(cluster_refinery=False, target_smoothing=0.75, **keys)
+        marks = [curve(rounds, settings, labels, rows) for rows in all_rows]
+        gains = [
+            np.convolve(np.array(one) - np.array(other), np.ones(5) / 5, "valid")
+            for one, other in zip(marks, plain, strict=True)
+        ]
+        first, worst = np.mean([one[0] for one in gains]), np.mean([one.min() for one in gains])
+        say(f"{name} | {_three(marks)} | {first:+.3f} | {worst:+.3f}")
 
 
-def _three(marks: list[float]) -> str:
-    return f"{np.mean(marks):.3f} | {np.mean(marks[-10:]):.3f} | {marks[-1]:.3f}"
+def _plain(rounds: list[Round], labels: Tensor, rows: Tensor) -> list[float]:
+    """The accuracy of the plain average after each round."""
+    named = [torch.from_numpy(one["aggregated"])[rows].argmax(dim=1) for one in rounds]
+    return [float((one == labels[rows]).double().mean()) for one in named]
+
+
+def _three(curves: list[list[float]]) -> str:
+    marks = np.mean(curves, axis=0)
+    return f"{marks.mean():.3f} | {marks[-10:].mean():.3f} | {marks[-1]:.3f}"
 
 
 def main(folder: str, data: str) -> None:
-    """All classes on the server, its three most frequent ones, and one."""
+    """All classes on the server; threes of them, beginning with the most frequent; each of them alone."""
     rounds = [dict(np.load(path)) for path in sorted(Path(folder).glob("*.npz"))]
     labels = torch.from_numpy(np.load(data)["y_test"].astype(np.int64))
     by_size = torch.bincount(labels).argsort(descending=True).tolist()
-    for classes in (by_size, by_size[:3], by_size[:1]):
-        table(rounds, labels, classes, print)
+    threes = [by_size[start : start + 3] for start in range(0, len(by_size) - 2, 3)]
+    for servers in ([by_size], threes, [[one] for one in by_size]):
+        table(rounds, labels, servers, print)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ from .teachers import Scale, standardised
 
 #: The least weight of the local models: what Eq. 10 leaves them when their loss is zero.
 LEAST_LOCAL_WEIGHT = 0.25
-#: The least share of a class, in equal shares, and how fast the estimate of the shares follows the rounds.
-LEAST_SHARE, SHARES_RATE = 0.1, 0.2
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -180,38 +178,3 @@ def faded(strength: float, unlike: float, fade: float) -> float:
     (0.4, 0.8, 0.8)
     """
     return strength if fade == 0.0 else strength * min(1.0, unlike / fade)
-
-
-def floored_shares(shares: Tensor | None, classes: int) -> Tensor:
-    """pi_c, [C], with at least a tenth of an equal share for every class; equal where nothing is known yet.
-
-    >>> floored_shares(torch.tensor([1.0, 0.0]), classes=2)
-    tensor([0.9524, 0.0476])
-    """
-    if shares is None:
-        return torch.full((classes,), 1.0 / classes, dtype=torch.float64)
-    # A class that nobody was given once may still be there: without a floor it could never come back.
-    least = shares.clamp_min(LEAST_SHARE / classes)
-    return least / least.sum()
-
-
-def renewed_shares(shares: Tensor | None, probabilities: Tensor, learnt: float) -> Tensor:
-    """pi_c' = (1 - r) pi_c + r * the share of samples whose largest q(c|x) is c; r = 0.2 * learnt.
-
-    One round's ensemble is its clients'; over the rounds what they have by chance averages out. Who knows little names
-    classes at random, and so hardly counts. The classes that are named are counted, not their probabilities, which are
-    too even to tell that a class is missing.
-
-    Args:
-        shares: pi, [C]; None before the first round, which begins with equal shares.
-        probabilities: q, [M, C].
-        learnt: 1 - (mean local loss / log C), in [0, 1].
-
-    Returns:
-        pi', [C], doubles.
-    """
-    classes = probabilities.shape[1]
-    named = torch.bincount(probabilities.argmax(dim=1), minlength=classes).double() / len(probabilities)
-    before = torch.full_like(named, 1.0 / classes) if shares is None else shares.to(named)
-    rate = SHARES_RATE * learnt
-    return (1.0 - rate) * before + rate * named

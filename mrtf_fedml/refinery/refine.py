@@ -15,6 +15,7 @@ from ..settings import MrTFSettings
 from .distill import distill
 from .memory import held, room_for
 from .rectify import faded
+from .shares import tie
 from .targets import distillation_targets, sharpened_targets, smoothed_targets
 from .teachers import disagreement
 
@@ -118,7 +119,16 @@ def refine(
     with phase(TARGETS):
         unlike = disagreement(votes)
         composed = distillation_targets(
-            local_logits, global_logits, features, local_loss, settings, std_rows, previous_shares, room.rows, unlike
+            local_logits,
+            global_logits,
+            features,
+            local_loss,
+            settings,
+            std_rows,
+            previous_shares,
+            room.rows,
+            unlike,
+            tie(votes) if settings.shares_fade > 0 else 1.0,
         )
         smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
         targets = smoothed_targets(composed.probabilities, previous_targets, local_loss, smoothing)

@@ -20,13 +20,12 @@ from .rectify import (
     faded,
     familiarity_share,
     familiarity_weights,
-    floored_shares,
     jointly_confident,
     local_weight,
     relative_loss,
-    renewed_shares,
     self_taught,
 )
+from .shares import floored_shares, information, named_shares, one_kind, one_kinds_shares, renewed_shares
 from .stored_rows import StoredRows
 from .teachers import average_logits, average_probabilities
 
@@ -58,6 +57,7 @@ def distillation_targets(
     shares: Tensor | None = None,
     rows: int = 0,
     unlike: float = 1.0,
+    tied: float = 1.0,
 ) -> DistillationTargets:
     """Steps (2)-(4) of Sect. 4.4: predictions, rectified, re-assigned by clusters.
 
@@ -71,6 +71,7 @@ def distillation_targets(
         shares: pi as the rounds before have estimated it, [C]; None in the first.
         rows: samples whose targets are made at once, a multiple of `std_rows`: a matter of memory alone. 0 means all.
         unlike: D, in [0, 1], the local models' `disagreement`, by which balance may fade.
+        tied: T, the `tie` of the local models' votes, by which shares may be the round's own.
 
     Returns:
         The targets, in the dtype of `local_logits`. Inside, doubles are used: it costs little beside the models'
@@ -87,7 +88,12 @@ def distillation_targets(
             for local, of_globals in in_parts(local_logits, taught, rows)
         ]
     )
-    ensemble, shares = _balanced(ensemble, shares, local_loss, settings, unlike)
+    alone = 0.0
+    if settings.class_shares == "estimated" and tied < settings.shares_fade:
+        told = (local.probabilities(settings, std_rows) for local, _ in in_parts(local_logits, None, rows))
+        most = float(named_shares(ensemble).max())
+        alone = one_kind(tied, information(told), most, settings.shares_fade)
+    ensemble, shares = _balanced(ensemble, shares, local_loss, settings, unlike, alone)
 
     probabilities = ensemble
     if settings.cluster_refinery and features is not None:
@@ -190,14 +196,15 @@ def _teacher_weights(local: Models, probabilities: Tensor, local_loss: float, se
 
 
 def _balanced(
-    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings, unlike: float
+    ensemble: Tensor, shares: Tensor | None, local_loss: float, settings: MrTFSettings, unlike: float, alone: float
 ) -> tuple[Tensor, Tensor | None]:
     """The ensemble brought towards the classes' shares, and the shares after it."""
     balance = faded(settings.class_balance, unlike, settings.balance_fade)
     if settings.class_shares == "equal" or settings.class_balance == 0.0:
         return class_balanced(ensemble, balance), None
     classes = ensemble.shape[1]
-    balanced = class_balanced(ensemble, balance, floored_shares(shares, classes).to(ensemble))
+    towards = shares if alone == 0.0 else one_kinds_shares(shares, ensemble, alone)
+    balanced = class_balanced(ensemble, balance, floored_shares(towards, classes).to(ensemble))
     return balanced, renewed_shares(shares, balanced, learnt=1.0 - relative_loss(local_loss, classes))
 
 

@@ -81,6 +81,10 @@ class MrTFSettings:
     #: What the classes are brought towards: `equal` mass, or the shares of the server's set as the rounds estimate them
     #: (`estimated`), which begin equal and move as the clients learn. Then a class may be rare or missing.
     class_shares: Literal["equal", "estimated"] = "equal"
+    #: How closely the votes of a round's models must go with each other, sample by sample, for the server's samples to
+    #: be of several classes; below it they look like one class, and `estimated` shares give way to those that the round
+    #: names itself. 0: they never do.
+    shares_fade: Share = 0.0
     #: Re-assign the targets by feature prototypes (Eq. 11-12).
     cluster_refinery: bool = True
     #: Clustering starts at this round index: earlier features are not yet discriminative.

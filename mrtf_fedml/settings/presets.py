@@ -14,6 +14,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "class_balance": 0.5,
         "balance_fade": 0.5,
         "class_shares": "estimated",
+        "shares_fade": 0.25,
         "cluster_refinery": False,
         "feedback": "judged",
         "answer": "judged",

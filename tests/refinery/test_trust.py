@@ -14,9 +14,8 @@ from mrtf_fedml.refinery.rectify import (
     confidence_weights,
     entropy,
     familiarity_weights,
-    floored_shares,
-    renewed_shares,
 )
+from mrtf_fedml.refinery.shares import floored_shares, renewed_shares
 from mrtf_fedml.settings import MrTFSettings
 
 
