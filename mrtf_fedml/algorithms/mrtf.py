@@ -169,6 +169,7 @@ class MrTF(Algorithm):
             relative = relative_loss(local_loss, bench.classes)
             start = next_start(self.refinery.feedback, refined.weights, after.weights, relative, verdict)
             base = after.answer
+            bench.remember(base, refined.aggregated_logits)
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
                 kept = kept_candidates(after, base, refined.weights)
@@ -180,15 +181,14 @@ class MrTF(Algorithm):
         if window > 0:
             losses = [*state.memory.get(_LOSSES, []), own_loss][-window:]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
-        predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
-        predictions["targets"] = refined.targets
+        predicted = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble, "targets": refined.targets}
         if verdict.base_answers:
             # The answer is scored anyway; what was refined is worth a curve too.
-            predictions["refined"] = bench.logits(refined.weights)
+            predicted["refined"] = bench.logits(refined.weights)
         estimate = {**verdict.estimate(), **verdict.comparison()} if self.judging else {}
         return after, RoundReport(
             metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
-            predictions={**base_report.predictions, **predictions},
+            predictions={**base_report.predictions, **predicted},
             votes=refined.votes,
         )
 

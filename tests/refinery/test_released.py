@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mrtf_fedml.algorithms import ClientUpdate, MrTF, ServerBench
-from mrtf_fedml.algorithms.teachers_read import teachers_read
+from mrtf_fedml.algorithms.teachers_read import logits_in_training, teachers_read
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.models.weights import snapshot
 from mrtf_fedml.refinery import distillation_targets
@@ -163,6 +163,16 @@ def test_local_teachers_are_read_in_train_mode() -> None:
     torch.testing.assert_close(read, by_hand)
     assert (read - bench.logits(weights)).abs().max() > 1e-3
     assert not teachers_read(bench, updates, MrTFSettings(), batch_size=5), "the refinery reads them itself"
+
+
+def test_where_train_mode_changes_nothing_teachers_are_read_as_ever() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(21, 4)
+    plain = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    bench = ServerBench(plain, inputs, FeatureTap(plain, None, inputs[:2]), 3)
+    updates = [ClientUpdate(0, 1, snapshot(plain), 0.5)]
+    assert not teachers_read(bench, updates, RELEASED, batch_size=5), "the refinery reads them itself"
+    torch.testing.assert_close(logits_in_training(bench, snapshot(plain), 10), bench.logits(snapshot(plain)))
 
 
 def test_rounds_go_on_as_in_the_program() -> None:
