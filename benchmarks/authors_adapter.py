@@ -55,7 +55,7 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
         return self.made(self.bytes[index]), self.labels[index]
 
 
-def timed_program(folder: Path, equal_steps: bool, same_models: bool) -> Any:
+def timed_program(folder: Path, same_models: bool) -> Any:
     """The program's class, which adds up the CPU seconds of its parts in `seconds`, and keeps its ensemble."""
     sys.path.insert(0, str(folder))
     if not hasattr(_BaseDataLoaderIter, "next"):
@@ -80,8 +80,6 @@ def timed_program(folder: Path, equal_steps: bool, same_models: bool) -> Any:
                 (client,) = (k for k, loader in self.train_loaders.items() if loader is given["train_loader"])
                 given["model"].net.load_state_dict(self.updates[client].weights)
                 return given["model"].train(), [], self.updates[client].loss
-            if equal_steps:
-                self.args.local_steps = self.args.local_epochs * len(given["train_loader"]) - 1
             return self._clocked("local", super().update_local, **given)
 
         def refine_global(self, **given: Any) -> Any:

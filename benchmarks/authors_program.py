@@ -10,8 +10,8 @@ round the clients that ours has drawn; after each of our rounds it plays the sam
 A draw has batches and refining orders of its own on the same scene.
 
 `--images` hands it bytes, each sample made a picture and a tensor whenever it is read, in place of tensors made once.
-`--equal-steps` takes away the batch more than E epochs that its clients train on. `--same-models` hands it our clients'
-trained models in place of its own, so that all but the refined model must be equal.
+`--same-models` hands it our clients' trained models in place of its own, so that all but the refined model must be
+equal.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namesp
         everything = as_given(dataset[5][0].inputs, dataset[5][0]._all_labels)
         shards = {client: Subset(everything, shard.indices.tolist()) for client, shard in dataset[5].items()}
         halves = Halves(create_model(settings.model, dataset.input_shape, dataset.class_num, seed=scene))
-        program = timed_program(given.folder, given.equal_steps, given.same_models)(
+        program = timed_program(given.folder, given.same_models)(
             {client: (shard, shard) for client, shard in shards.items()},
             as_given(dataset.server_inputs.clone(), torch.from_numpy(np.asarray(labels)).long()),
             halves,
@@ -165,7 +165,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each a scene: split, weights and clients")
     parser.add_argument("--draws", type=int, nargs="+", default=[0], help="each a draw of batches on every scene")
     parser.add_argument("--images", action="store_true")
-    parser.add_argument("--equal-steps", action="store_true")
     parser.add_argument("--same-models", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()

@@ -72,6 +72,7 @@ class MrTF(Algorithm):
         refinery = self.refinery_settings(settings)
         self.refinery = replace(refinery, base=base_word(refinery.base, settings))
         self.base = self._base(settings)
+        self.base.trains_as_released = self.refinery.local_training == "released"
         if self.base.keeps_client_state and self.refinery.feedback != "judged" and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
         self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.active)
@@ -142,8 +143,7 @@ class MrTF(Algorithm):
         verdict = Verdict.after(state.memory.get(_VERDICT, []), updates, self.refinery.answer)
         updates = [replace(update, extra=without_judging(update.extra)) for update in updates]
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
-        reported = mean_loss(updates)
-        own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        own_loss = self._loss_of_halfway(bench.classes) if (told := mean_loss(updates)) is None else told
         window = self.refinery.loss_window
         local_loss = loss_before(state.memory.get(_LOSSES, []), bench.classes) if window > 0 else own_loss
         with forked(self.seed, "distillation dropout", state.round):
