@@ -58,9 +58,11 @@ def apart(differences: Array) -> tuple[float, float, str]:
 
 def compared(pairs: Curves) -> None:
     """The table of the curves."""
+    twice = sorted({seed for seed, _ in pairs if {(seed, 0), (seed, 1)} <= set(pairs)})
 
     def of(side: str, key: str, draw: int | None = None) -> Array:
-        return np.array([[line[side][key] for line in rounds] for (_, d), rounds in pairs.items() if draw in (None, d)])
+        chosen = list(pairs) if draw is None else [(seed, draw) for seed in twice]
+        return np.array([[line[side][key] for line in pairs[pair]] for pair in chosen])
 
     last = min(10, len(next(iter(pairs.values()))))
     print(f"\n{len(pairs)} pairs; mean over rounds / last {last}\n")
@@ -74,7 +76,7 @@ def compared(pairs: Curves) -> None:
         print(f"| {name} | {levels} | {mean:+.4f} ± {error:.4f} | {windows} | {late:+.4f} ± {late_error:.4f} |")
     largest = max(line.get("targets_apart", np.nan) for rounds in pairs.values() for line in rounds)
     print(f"\nthe largest difference of a target: {largest:.2g}")
-    if len({draw for _, draw in pairs}) < 2:
+    if len(twice) < 2:
         return
     print("\n| draw 0 less draw 1 | theirs | apart | ours | apart |")
     print("|---|---|---|---|---|")
