@@ -88,6 +88,8 @@ class Algorithm:
         #: The algorithm's own keys, validated.
         self.own: Any = settings.of(self.Settings, self.section_name())
         self.seed = settings.common.random_seed
+        #: Whether its clients train as those of MrTF's authors do; where it is a base, MrTF says so.
+        self.trains_as_released = False
 
     @classmethod
     def section_name(cls) -> str:
@@ -136,6 +138,7 @@ class Algorithm:
             client=task.client,
             round_index=task.round,
             term=self.local_term(task),
+            released=self.trains_as_released,
         )
         return ClientUpdate(task.client, task.samples, weights, loss)
 

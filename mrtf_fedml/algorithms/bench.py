@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models import FeatureTap, predict_logits, predict_logits_and_features
+from ..models.compiled import is_compiled
 from ..models.lone_sample import running_statistics
 from ..models.precision import computing
 from ..phases import DISTILLING, TEACHERS, phase
@@ -41,6 +42,8 @@ class ServerBench:
     precision: Precision = field(default_factory=Precision)
     #: The weights that were read last, and their logits; at most one pair.
     _last: list[tuple[Weights, Tensor]] = field(default_factory=list, repr=False, compare=False)
+    #: The weights that the last round refined, and their logits; at most one pair.
+    _refined: list[tuple[Weights, Tensor]] = field(default_factory=list, repr=False, compare=False)
     #: Of each distillation since `new_steps` was asked.
     _steps: list[int] = field(default_factory=list, repr=False, compare=False)
 
@@ -51,12 +54,20 @@ class ServerBench:
         self._last[:] = [(weights, logits)]
         return logits
 
+    def remember(self, weights: Weights, logits: Tensor) -> None:
+        """These weights were read, and the next round starts from them where nothing is sent back.
+
+        A compiled model's are forgotten: beside features it was read as it is written, and a run that is resumed reads
+        compiled.
+        """
+        self._refined[:] = [] if is_compiled(self.model) else [(weights, logits)]
+
     def remembered(self, weights: Weights) -> Tensor | None:
-        """Their logits [M, C], where these very weights were the last that `logits` read; None otherwise.
+        """Their logits [M, C], where these very weights were the last that were read, or refined; None otherwise.
 
         A round that was scored has read its answer, which is often what the next round starts from.
         """
-        return next((logits for known, logits in self._last if known is weights), None)
+        return next((logits for known, logits in [*self._last, *self._refined] if known is weights), None)
 
     def read(self, model: nn.Module, features: bool = False, **where: Any) -> tuple[Tensor, Any]:
         """One pass over the server's inputs: the logits [M, C] and, where asked for, h(x) [M, D].

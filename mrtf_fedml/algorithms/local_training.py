@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from ..settings import TrainSettings
 from .exchange import Weights
 from .local_sgd import LocalSGD
 
+#: As the authors' program counts: so many batches at the least, and one more than it has counted.
+_LEAST_BATCHES = 5
 #: So far below its bound a gradient's norm is left alone without a second look.
 _WELL_WITHIN = 0.999
 
@@ -47,6 +50,7 @@ def train_locally(
     client: int,
     round_index: int,
     term: LocalTerm | None = None,
+    released: bool = False,
 ) -> tuple[OrderedDict[str, Tensor], float]:
     """theta_{t,k} and L_{t,k}: `epochs` passes over the client's samples, from theta_t.
 
@@ -62,6 +66,8 @@ def train_locally(
         client: k.
         round_index: t.
         term: what the algorithm adds to the loss or to the gradients.
+        released: train on one batch more than that, and on six at least, and count every batch of the loss the same,
+            as the authors' program does.
 
     Returns:
         the trained weights as clones, and the mean cross-entropy over all samples of all epochs as trained, to which
@@ -78,22 +84,21 @@ def train_locally(
     losses: list[Tensor] = []
     counts: list[int] = []
     with forked(seed, "local training", client, round_index), phase(LOCAL):
-        for _ in range(settings.epochs):
-            for inputs, labels in _epoch(data, generator):
-                inputs, labels = as_laid_out(inputs.to(device), layout), labels.to(device).long()
-                # Not the optimiser's zero_grad: what it does for profilers costs a small model a tenth of its step.
-                for parameter in parameters:
-                    parameter.grad = None
-                with running_statistics(model, samples=len(labels)):
-                    logits, added = term.forward(model, inputs)
-                loss = _cross_entropy(logits, labels)
-                (loss if added is None else loss + added).backward()
-                term.correct_gradients(model)
-                if settings.clip_grad_norm is not None:
-                    _clip(parameters, settings.clip_grad_norm)
-                optimizer.step()
-                losses.append(loss.detach())
-                counts.append(len(labels))
+        for inputs, labels in _batches(data, settings.epochs, generator, released):
+            inputs, labels = as_laid_out(inputs.to(device), layout), labels.to(device).long()
+            # Not the optimiser's zero_grad: what it does for profilers costs a small model a tenth of its step.
+            for parameter in parameters:
+                parameter.grad = None
+            with running_statistics(model, samples=len(labels)):
+                logits, added = term.forward(model, inputs)
+            loss = _cross_entropy(logits, labels)
+            (loss if added is None else loss + added).backward()
+            term.correct_gradients(model)
+            if settings.clip_grad_norm is not None:
+                _clip(parameters, settings.clip_grad_norm)
+            optimizer.step()
+            losses.append(loss.detach())
+            counts.append(1 if released else len(labels))
     if not counts:
         raise UserError(f"client {client} has no training sample; give it some or lower client_num_in_total")
     # Once for all batches: each operation on a single number costs a small model a twentieth of its step.
@@ -178,6 +183,22 @@ def _clip(parameters: list[nn.Parameter], bound: float) -> None:
     # Of a norm that is not a number nothing is true, and the scale spreads it.
     if scale.is_cuda or not bool(scale == 1.0):
         torch._foreach_mul_(gradients, scale)
+
+
+def _batches(data: Any, epochs: int, generator: torch.Generator, released: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Those of all epochs; and of passes after them as many as the authors' program takes beyond."""
+    made = 0
+    for _ in range(epochs):
+        for batch in _epoch(data, generator):
+            made += 1
+            yield batch
+    wanted = max(made, _LEAST_BATCHES) + 1 if released else made
+    while made < wanted:
+        beyond = list(islice(_epoch(data, generator), wanted - made))
+        if not beyond:
+            return
+        made += len(beyond)
+        yield from beyond
 
 
 def _epoch(data: Any, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

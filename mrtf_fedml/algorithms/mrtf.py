@@ -72,6 +72,7 @@ class MrTF(Algorithm):
         refinery = self.refinery_settings(settings)
         self.refinery = replace(refinery, base=base_word(refinery.base, settings))
         self.base = self._base(settings)
+        self.base.trains_as_released = self.refinery.local_training == "released"
         if self.base.keeps_client_state and self.refinery.feedback != "judged" and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
         self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.active)
@@ -142,8 +143,7 @@ class MrTF(Algorithm):
         verdict = Verdict.after(state.memory.get(_VERDICT, []), updates, self.refinery.answer)
         updates = [replace(update, extra=without_judging(update.extra)) for update in updates]
         after, base_report = self.base.finish_round(_of_base(state), updates, aggregated, bench)
-        reported = mean_loss(updates)
-        own_loss = self._loss_of_halfway(bench.classes) if reported is None else reported
+        own_loss = self._loss_of_halfway(bench.classes) if (told := mean_loss(updates)) is None else told
         window = self.refinery.loss_window
         local_loss = loss_before(state.memory.get(_LOSSES, []), bench.classes) if window > 0 else own_loss
         with forked(self.seed, "distillation dropout", state.round):
@@ -169,6 +169,7 @@ class MrTF(Algorithm):
             relative = relative_loss(local_loss, bench.classes)
             start = next_start(self.refinery.feedback, refined.weights, after.weights, relative, verdict)
             base = after.answer
+            bench.remember(base, refined.aggregated_logits)
             after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
             if self.judging:
                 kept = kept_candidates(after, base, refined.weights)
@@ -180,15 +181,14 @@ class MrTF(Algorithm):
         if window > 0:
             losses = [*state.memory.get(_LOSSES, []), own_loss][-window:]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
-        predictions = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble}
-        predictions["targets"] = refined.targets
+        predicted = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble, "targets": refined.targets}
         if verdict.base_answers:
             # The answer is scored anyway; what was refined is worth a curve too.
-            predictions["refined"] = bench.logits(refined.weights)
+            predicted["refined"] = bench.logits(refined.weights)
         estimate = {**verdict.estimate(), **verdict.comparison()} if self.judging else {}
         return after, RoundReport(
             metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
-            predictions={**base_report.predictions, **predictions},
+            predictions={**base_report.predictions, **predicted},
             votes=refined.votes,
         )
 

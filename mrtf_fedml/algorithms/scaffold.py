@@ -87,7 +87,15 @@ class Scaffold(Algorithm):
             variate = gradient_at(model, task.start, task.data, self.seed, task.client, task.round)
         term = VariateTerm(task.extra)
         weights, loss = train_locally(
-            model, task.start, task.data, self.local, self.seed, client=task.client, round_index=task.round, term=term
+            model,
+            task.start,
+            task.data,
+            self.local,
+            self.seed,
+            client=task.client,
+            round_index=task.round,
+            term=term,
+            released=self.trains_as_released,
         )
         if variate is None:
             # With momentum m, a step's gradient moves the weights by lr (1 + m + m^2 + ...) in the end.

@@ -37,6 +37,9 @@ class MrTFSettings:
     #: round, else FedAvg; and FedAvg where Scaffold cannot stand: with `dp_args`, with another client_optimizer than
     #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
+    #: How clients train: `epochs` passes, their loss the mean over all samples (`paper`); or on one batch more, and six
+    #: at least, their loss the mean over all batches (`released`). Trainers of your own and devices train as they do.
+    local_training: Literal["paper", "released"] = "paper"
     #: How local models become one teacher: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
     #: How what the local models say of a class is averaged: the weighted `mean` (the paper), or against clients that

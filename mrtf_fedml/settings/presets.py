@@ -30,6 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "entropy_per_class": True,
         "feedback": "never",
         "global_confidence": True,
+        "local_training": "released",
         "loss_window": 5,
         "refine_clip_norm": 100.0,
         "refine_lr": 1e-3,

@@ -11,15 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from mrtf_fedml.algorithms import ClientUpdate, MrTF, ServerBench
-from mrtf_fedml.algorithms.teachers_read import teachers_read
+from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF, ServerBench
+from mrtf_fedml.algorithms.local_training import train_locally
+from mrtf_fedml.algorithms.teachers_read import logits_in_training, teachers_read
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.models.weights import snapshot
 from mrtf_fedml.refinery import distillation_targets
 from mrtf_fedml.refinery.clusters import reassigned_probabilities, squared_distances
 from mrtf_fedml.refinery.distill import distill
 from mrtf_fedml.refinery.teachers import batch_normalised_probabilities, normalised_probabilities
-from mrtf_fedml.settings import MrTFSettings, RunSettings
+from mrtf_fedml.settings import MrTFSettings, RunSettings, TrainSettings
 
 from .cases import complete_case
 
@@ -146,6 +147,39 @@ def test_the_student_steps_as_in_the_program(clip: float) -> None:
     np.testing.assert_allclose(student.weight.detach().numpy(), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("epochs", "extra"), [(2, 1), (1, 3)])
+@pytest.mark.parametrize("base", ["FedAvg", "Scaffold"])
+def test_clients_train_on_one_batch_more_and_on_six_at_least(epochs: int, extra: int, base: str) -> None:
+    given = {"preset": "released", "base": base}
+    algorithm = MrTF(RunSettings.from_config({"train_args": {"epochs": epochs}, "mrtf_args": given}))
+    assert algorithm.refinery.local_training == "released"
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    start = snapshot(model)
+    # A loader that does not shuffle; its last batch is smaller, and counts as much in the loss.
+    batches = [(torch.randn(size, 3), torch.randint(2, (size,))) for size in (4, 4, 1)]
+    update = algorithm.train_client(model, ClientTask(0, 0, start, batches, 9, {}))
+    taken = batches * epochs + batches[:extra]
+    assert len(taken) == max(3 * epochs, 5) + 1
+    single = TrainSettings(epochs=1)
+    trained = [train_locally(model, start, taken[: n + 1], single, 0, 0, 0) for n in range(len(taken))]
+    assert all(torch.equal(update.weights[name], trained[-1][0][name]) for name in start)
+    sums = [0.0] + [loss * sum(len(y) for _, y in taken[: n + 1]) for n, (_, loss) in enumerate(trained)]
+    by_batch = [(after - before) / len(y) for before, after, (_, y) in zip(sums, sums[1:], taken, strict=False)]
+    assert update.loss == pytest.approx(sum(by_batch) / len(by_batch), rel=1e-5)
+    by_words = MrTF(RunSettings.from_config({"train_args": {"epochs": epochs}, "mrtf_args": {"base": base}}))
+    paper = by_words.train_client(model, ClientTask(0, 0, start, batches, 9, {}))
+    expected = train_locally(model, start, batches * epochs, single, 0, 0, 0)
+    assert all(torch.equal(paper.weights[name], expected[0][name]) for name in start)
+
+
+def test_a_loader_that_ends_for_good_ends_the_training_too() -> None:
+    model = nn.Linear(3, 2)
+    once = iter([(torch.randn(4, 3), torch.randint(2, (4,)))])
+    _, loss = train_locally(model, snapshot(model), once, TrainSettings(epochs=1), 0, 0, 0, released=True)
+    assert math.isfinite(loss)
+
+
 def test_local_teachers_are_read_in_train_mode() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
@@ -163,6 +197,16 @@ def test_local_teachers_are_read_in_train_mode() -> None:
     torch.testing.assert_close(read, by_hand)
     assert (read - bench.logits(weights)).abs().max() > 1e-3
     assert not teachers_read(bench, updates, MrTFSettings(), batch_size=5), "the refinery reads them itself"
+
+
+def test_where_train_mode_changes_nothing_teachers_are_read_as_ever() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(21, 4)
+    plain = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    bench = ServerBench(plain, inputs, FeatureTap(plain, None, inputs[:2]), 3)
+    updates = [ClientUpdate(0, 1, snapshot(plain), 0.5)]
+    assert not teachers_read(bench, updates, RELEASED, batch_size=5), "the refinery reads them itself"
+    torch.testing.assert_close(logits_in_training(bench, snapshot(plain), 10), bench.logits(snapshot(plain)))
 
 
 def test_rounds_go_on_as_in_the_program() -> None:
