@@ -66,10 +66,7 @@ def renewed_shares(shares: Tensor | None, probabilities: Tensor, learnt: float) 
     Returns:
         pi', [C], doubles.
     """
-    named = named_shares(probabilities)
-    before = torch.full_like(named, 1.0 / len(named)) if shares is None else shares.to(named)
-    rate = SHARES_RATE * learnt
-    return (1.0 - rate) * before + rate * named
+    return _moved(shares, probabilities, SHARES_RATE * learnt)
 
 
 def one_kinds_shares(shares: Tensor | None, probabilities: Tensor, one_kind: float) -> Tensor:
@@ -83,9 +80,7 @@ def one_kinds_shares(shares: Tensor | None, probabilities: Tensor, one_kind: flo
     Returns:
         pi', [C], doubles.
     """
-    named = named_shares(probabilities)
-    before = torch.full_like(named, 1.0 / len(named)) if shares is None else shares.to(named)
-    return (1.0 - one_kind) * before + one_kind * named
+    return _moved(shares, probabilities, one_kind)
 
 
 def tie(votes: Tensor) -> float:
@@ -173,3 +168,10 @@ def one_kind(tie: float, information: float, most: float, fade: float) -> float:
 
 def _grains(values: Tensor) -> Tensor:
     return (values.double() * _GRAINS).round().long()
+
+
+def _moved(shares: Tensor | None, probabilities: Tensor, rate: float) -> Tensor:
+    """(1 - rate) pi + rate * the named shares; equal shares stand for those that are not known."""
+    named = named_shares(probabilities)
+    before = torch.full_like(named, 1.0 / len(named)) if shares is None else shares.to(named)
+    return (1.0 - rate) * before + rate * named
