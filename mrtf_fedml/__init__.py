@@ -10,12 +10,16 @@ import importlib
 import warnings
 from typing import Any
 
+from .process.instructions import leave_hidden_tiles_alone
 from .version import __version__
 
 # FedML's imports warn of their own dependencies, which its users can do nothing about. Whoever imports us first is
 # spared these two; every other warning is heard.
 for _message in ("pkg_resources is deprecated", "urllib3 .* doesn't match a supported version"):
     warnings.filterwarnings("ignore", message=_message)
+
+# A program that multiplies in bfloat16 must not die of it, whichever of our doors it comes in by.
+leave_hidden_tiles_alone()
 
 _HOMES = {
     "register": "fedml_bridge.registry",

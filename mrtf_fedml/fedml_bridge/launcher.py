@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from ..data import SiloDataset, TransductiveDataset
-from ..models.precision import has_bf16
 from ..models.text_shape import vocabulary_of
+from ..process.instructions import has_bf16
 from ..process.start import Place, agreement, place_in, world
 from ..process.threads import divided_threads, set_threads
 from ..settings import RunSettings

@@ -16,8 +16,9 @@ from mrtf_fedml.data import TensorShard, load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.launcher import launch
 from mrtf_fedml.models import FeatureTap, create_model
-from mrtf_fedml.models.precision import computing, has_bf16
+from mrtf_fedml.models.precision import computing
 from mrtf_fedml.models.weights import snapshot
+from mrtf_fedml.process.instructions import has_bf16
 from mrtf_fedml.settings import ModelSettings, MrTFSettings, RunSettings, TrainSettings
 from mrtf_fedml.settings.precision import Precision
 from tests.conftest import small_config
