@@ -29,7 +29,7 @@ ROOMS = {
     "fedml_bridge": LEAVES | {"refinery", "models", "algorithms", "data", "privacy", "rounds", "process", "report"},
     "experiments": LEAVES | {"refinery", "models", "data", "algorithms", "rounds", "report"},
     "calls": LEAVES | {"models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
-    "speed": LEAVES | {"refinery", "models", "algorithms", "data", "rounds", "fedml_bridge"},
+    "speed": LEAVES | {"refinery", "models", "algorithms", "data", "rounds", "process", "fedml_bridge"},
     "commands": LEAVES | {"algorithms", "data", "rounds", "process", "report", "experiments", "speed", "fedml_bridge"},
 }
 #: What stands at the top of the package, beside the rooms.

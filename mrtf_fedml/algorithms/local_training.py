@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -17,14 +16,13 @@ from ..models.lone_sample import running_statistics
 from ..models.weights import load, snapshot
 from ..phases import LOCAL, phase
 from ..randomness import forked, torch_generator
+from ..refinery.clipping import clip_gradients
 from ..settings import TrainSettings
 from .exchange import Weights
 from .local_sgd import LocalSGD
 
 #: As the authors' program counts: so many batches at the least, and one more than it has counted.
 _LEAST_BATCHES = 5
-#: So far below its bound a gradient's norm is left alone without a second look.
-_WELL_WITHIN = 0.999
 
 
 class LocalTerm:
@@ -95,7 +93,7 @@ def train_locally(
             (loss if added is None else loss + added).backward()
             term.correct_gradients(model)
             if settings.clip_grad_norm is not None:
-                _clip(parameters, settings.clip_grad_norm)
+                clip_gradients(parameters, settings.clip_grad_norm)
             optimizer.step()
             losses.append(loss.detach())
             counts.append(1 if released else len(labels))
@@ -165,24 +163,6 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         )
     # The loss in float32, whatever the model computes in.
     return nn.functional.cross_entropy(logits.float() if logits.dtype is torch.bfloat16 else logits, labels)
-
-
-def _clip(parameters: list[nn.Parameter], bound: float) -> None:
-    """What `clip_grad_norm_` does, to the bit, without its pass over gradients that are within the bound already.
-
-    On a GPU they are always scaled: to ask whether one must would make the host wait for every batch.
-    """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return
-    norms = torch._foreach_norm(gradients)
-    # Well within the bound the scale is 1, whatever the last bits of the norm are.
-    if norms[0].device.type == "cpu" and math.hypot(*(float(norm) for norm in norms)) < _WELL_WITHIN * bound:
-        return
-    scale = (bound / (torch.linalg.vector_norm(torch.stack(norms)) + 1e-6)).clamp(max=1.0)
-    # Of a norm that is not a number nothing is true, and the scale spreads it.
-    if scale.is_cuda or not bool(scale == 1.0):
-        torch._foreach_mul_(gradients, scale)
 
 
 def _batches(data: Any, epochs: int, generator: torch.Generator, released: bool) -> Iterator[tuple[Tensor, Tensor]]:

@@ -14,6 +14,12 @@ def add_bench(commands: Any) -> None:
         "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers"
     )
     bench.add_argument("--quick", action="store_true", help="a smoke test of seconds: its figures mean nothing")
+    bench.add_argument(
+        "--precision",
+        choices=("float32", "bf16"),
+        default="float32",
+        help="in what refine, local and round compute, and what their limits are measured in",
+    )
     bench.add_argument("--out", metavar="FILE.json", help="write the figures down")
     bench.add_argument(
         "--compare", metavar="FILE.json", help="say what got slower since; exit code 1 where anything did"

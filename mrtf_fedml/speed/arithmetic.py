@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..models.precision import BF16, FLOAT32
+from ..refinery.adam import Adam
 from .measure import cpu_seconds
 
 
@@ -64,32 +66,32 @@ def recurrent_operations(model: nn.Module, inputs: Tensor) -> int:
     return total
 
 
-class MemoryMeter:
-    """What an optimiser that passes over all weights takes at least: memory is its limit, not arithmetic."""
-
-    #: Adam reads the weights, their gradients and two moments, and writes the weights and the moments.
-    _ADAM = 7
+class AdamMeter:
+    """What Adam's step takes when it is alone, on weights of the model's shapes."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._from = torch.ones(sum(parameter.numel() for parameter in model.parameters()))
-        self._to = torch.ones_like(self._from)
+        weights = [nn.Parameter(torch.ones_like(parameter)) for parameter in model.parameters()]
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        self._adam = Adam(weights, weight_decay=0.0)
 
-    def adam_seconds(self) -> float:
-        """Of one step, at the speed of a copy of so many numbers, which reads once and writes once."""
-        return min(cpu_seconds(lambda: self._to.copy_(self._from)) for _ in range(3)) * self._ADAM / 2
+    def seconds(self) -> float:
+        """Of one step: the best of three, as of a product."""
+        return min(cpu_seconds(lambda: self._adam.step(rate=1e-3)) for _ in range(3))
 
 
 class RateMeter:
-    """Measures the rates, as often as it is asked: beside each repetition, since a shared machine changes."""
+    """Measures a precision's rates, as often as it is asked: beside each repetition, since a shared machine changes."""
 
-    def __init__(self, convolutional: bool, size: int = 768) -> None:
+    def __init__(self, convolutional: bool, precision: str = FLOAT32, size: int = 768) -> None:
+        dtype = torch.bfloat16 if precision == BF16 else torch.float32
         generator = torch.Generator().manual_seed(0)
-        left, right = (torch.randn(size, size, generator=generator) for _ in range(2))
+        left, right = (torch.randn(size, size, generator=generator).to(dtype) for _ in range(2))
         self._product = _Work(lambda: left @ right, 2 * size**3)
         self._convolution: _Work | None = None
         if convolutional:
-            layer = nn.Conv2d(64, 128, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
-            maps = torch.randn(16, 64, 16, 16, generator=generator).to(memory_format=torch.channels_last)
+            layer = nn.Conv2d(64, 128, 3, padding=1, bias=False, dtype=dtype).to(memory_format=torch.channels_last)
+            maps = torch.randn(16, 64, 16, 16, generator=generator).to(dtype, memory_format=torch.channels_last)
             self._convolution = _Work(lambda: layer(maps), 2 * 16 * 128 * 16 * 16 * 64 * 9)
         self.measure()
 

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from ..algorithms.local_training import train_locally
 from ..data import TensorShard
 from ..models import in_layout
+from ..models.precision import FLOAT32, computing
 from ..models.weights import snapshot
 from ..randomness import forked
 from ..settings import ModelSettings, TrainSettings
+from ..settings.precision import Word
 from .measure import REPETITIONS, Row, by_turns, row_of
 
 #: Name, model (None is logistic regression), shape, samples of the client, its batch, how often per repetition.
@@ -25,16 +27,26 @@ _CLIENTS: tuple[tuple[str, str | None, tuple[int, ...], int, int, int], ...] = (
 _SMALL = (("logistic regression, small", None, (16,), 20, 10, 1),)
 
 
-def local(quick: bool) -> list[Row]:
-    """Three rows per client: against the bare loop that clips as we do, the one that does not, and FedML's trainer."""
+def local(quick: bool, precision: Word = FLOAT32) -> list[Row]:
+    """Three rows per client: against the bare loop that clips as we do, the one that does not, and FedML's trainer.
+
+    The loops compute in the same precision; FedML's knows float32 alone.
+    """
     rows: list[Row] = []
     for client in _SMALL if quick else _CLIENTS:
-        rows += _client(*client, repetitions=1 if quick else REPETITIONS)
+        rows += _client(*client, repetitions=1 if quick else REPETITIONS, precision=precision)
     return rows
 
 
 def _client(
-    name: str, model_name: str | None, shape: tuple[int, ...], samples: int, batch: int, often: int, repetitions: int
+    name: str,
+    model_name: str | None,
+    shape: tuple[int, ...],
+    samples: int,
+    batch: int,
+    often: int,
+    repetitions: int,
+    precision: Word,
 ) -> list[Row]:
     from ..fedml_bridge.beside import fedml_training
     from ..models import create_model
@@ -54,15 +66,18 @@ def _client(
 
     def ours() -> None:
         for _ in range(often):
-            train_locally(model, start, laid, settings, seed=0, client=0, round_index=0)
+            with computing(precision, inputs.device):
+                train_locally(model, start, laid, settings, seed=0, client=0, round_index=0)
 
     def bare() -> None:
         for _ in range(often):
-            _bare_loop(model, start, batches, settings, clips=False)
+            with computing(precision, inputs.device):
+                _bare_loop(model, start, batches, settings, clips=False)
 
     def clipping() -> None:
         for _ in range(often):
-            _bare_loop(model, start, batches, settings, clips=True)
+            with computing(precision, inputs.device):
+                _bare_loop(model, start, batches, settings, clips=True)
 
     def fedml() -> None:
         for _ in range(often):
@@ -98,7 +113,7 @@ def _bare_loop(
     )
     for inputs, labels in batches:
         optimizer.zero_grad(set_to_none=True)
-        nn.functional.cross_entropy(model(inputs), labels).backward()
+        nn.functional.cross_entropy(model(inputs).float(), labels).backward()
         if clips and settings.clip_grad_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad_norm)
         optimizer.step()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..models.precision import FLOAT32, computing
 from .arithmetic import recurrent_operations
 from .measure import cpu_seconds
 
@@ -36,13 +37,14 @@ class _Kept(TorchDispatchMode):
 
 
 class Products:
-    """Those of one forward of a batch, and of its backward where asked for."""
+    """Those of one forward of a batch, and of its backward where asked for, in a precision."""
 
-    def __init__(self, model: nn.Module, inputs: Tensor, backward: bool) -> None:
+    def __init__(self, model: nn.Module, inputs: Tensor, backward: bool, precision: str = FLOAT32) -> None:
         # What PyTorch does not show, the steps of an LSTM, is counted, and held against a plain product's rate.
         self._hidden = recurrent_operations(model, inputs) * (3 if backward else 1)
-        with torch.set_grad_enabled(backward), _Kept() as kept:
-            output = model(inputs)
+        with torch.set_grad_enabled(backward), computing(precision, inputs.device), _Kept() as kept:
+            # The loss is float32, whatever the model computes in.
+            output = model(inputs).float()
             if backward:
                 nn.functional.cross_entropy(output, torch.full_like(output, 1 / output.shape[1])).backward()
         self._calls = kept.calls

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from ..algorithms import ServerBench
 from ..models import FeatureTap, in_layout
+from ..models.precision import FLOAT32
 from ..refinery.targets import distillation_targets
 from ..settings import MrTFSettings
-from .arithmetic import MemoryMeter, RateMeter, operations_of
+from ..settings.precision import Word, precision_of
+from .arithmetic import AdamMeter, RateMeter, operations_of
 from .measure import REPETITIONS, Row, by_turns, row_of
 from .products import Products
 from .scenes import REFINING, SMALL, Scene
@@ -30,20 +32,21 @@ _PASSES = (64, 256, 1024)
 _SLICES = {"mlp": (2048, 100), "charlstm": (2048, 20), "convnet": (512, 10), "vgg8": (512, 5)}
 
 
-def refining(quick: bool) -> list[Row]:
-    """A row per part and some for the whole, of each scene."""
+def refining(quick: bool, precision: Word = FLOAT32) -> list[Row]:
+    """A row per part and some for the whole, of each scene; the limits are of the same precision."""
     rows: list[Row] = []
     for scene in SMALL if quick else REFINING:
-        rows += _scene(scene, 1 if quick else REPETITIONS)
+        rows += _scene(scene, 1 if quick else REPETITIONS, precision)
     return rows
 
 
-def _scene(scene: Scene, repetitions: int) -> list[Row]:
+def _scene(scene: Scene, repetitions: int, precision: Word) -> list[Row]:
     most_read, most_steps = _SLICES[scene.model]
     read, steps = min(scene.samples, most_read), min(scene.steps, most_steps)
     model = scene.make_model()
     inputs = in_layout(model, scene.inputs(read))
-    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), scene.classes)
+    tap = FeatureTap(model, None, inputs[:2])
+    bench = ServerBench(model, inputs, tap, scene.classes, precision=precision_of(precision))
     settings = MrTFSettings(refine_steps=steps, refine_batch_size=min(_BATCH, read))
     followed = torch.randn(read, scene.classes).softmax(dim=1)
     logits = torch.randn(scene.teachers, scene.samples, scene.classes)
@@ -51,7 +54,7 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
     def distil() -> None:
         bench.distil(model, inputs, followed, settings, torch.Generator().manual_seed(0))
 
-    limits = _Limits(model, inputs)
+    limits = _Limits(model, inputs, precision)
     known: list[dict[str, float]] = []
     within: list[tuple[float, float]] = []
     taken = by_turns(
@@ -99,7 +102,7 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
             f"whole with Adam: {scene.name}",
             [one + limit["adam"] * rounds for one, limit in zip(least("sample", "step"), known, strict=True)],
             spent,
-            "the same and Adam's passes over memory / time taken",
+            "the same and Adam's own steps / time taken",
         ),
         _row(
             f"whole, one rate: {scene.name}",
@@ -121,16 +124,16 @@ def _scene(scene: Scene, repetitions: int) -> list[Row]:
 class _Limits:
     """The least seconds of a sample that is read and of a step, as often as they are asked for."""
 
-    def __init__(self, model: nn.Module, inputs: Tensor) -> None:
+    def __init__(self, model: nn.Module, inputs: Tensor, precision: Word) -> None:
         batch = inputs[:_BATCH]
         convolutional = any(isinstance(module, nn.Conv2d) for module in model.modules())
-        self._meter, self._memory = RateMeter(convolutional), MemoryMeter(model)
-        self._step = Products(model.train(), batch, backward=True)
+        self._meter, self._adam = RateMeter(convolutional, precision), AdamMeter(model)
+        self._step = Products(model.train(), batch, backward=True, precision=precision)
         self._step_operations = operations_of(model, batch, backward=True)
         model.zero_grad(set_to_none=True)
         model.eval()
         sizes = [size for size in _PASSES if size <= len(inputs)] or [len(inputs)]
-        self._reads = {size: Products(model, inputs[:size], backward=False) for size in sizes}
+        self._reads = {size: Products(model, inputs[:size], False, precision) for size in sizes}
         self._sample_operations = operations_of(model, batch, backward=False).times(1 / len(batch))
 
     def now(self) -> dict[str, float]:
@@ -141,7 +144,7 @@ class _Limits:
             "step": self._step.seconds(rates.products),
             "plain_sample": rates.seconds(self._sample_operations),
             "plain_step": rates.seconds(self._step_operations),
-            "adam": self._memory.adam_seconds(),
+            "adam": self._adam.seconds(),
             "products": rates.products,
             "convolutions": rates.convolutions,
         }

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 
 from ..errors import UserError, nearest
+from ..models.precision import FLOAT32
+from ..process.instructions import has_bf16
+from ..settings.precision import Word
 from ..version import __version__
 from .growth import classes, clients, server_set
 from .local import local
@@ -21,11 +24,14 @@ from .ranks import ranks
 from .refining import refining
 from .whole_round import whole_round
 
-#: Each is told whether to be quick: a smoke test, whose figures mean nothing.
-BENCHMARKS: dict[str, Callable[[bool], list[Row]]] = {
+#: Each is told whether to be quick: a smoke test, whose figures mean nothing. These compute in a precision.
+_IN_A_PRECISION: dict[str, Callable[[bool, Word], list[Row]]] = {
     "refine": refining,
     "local": local,
     "round": whole_round,
+}
+#: These in float32.
+_IN_FLOAT32: dict[str, Callable[[bool], list[Row]]] = {
     "clients": clients,
     "server_set": server_set,
     "classes": classes,
@@ -36,15 +42,22 @@ BENCHMARKS: dict[str, Callable[[bool], list[Row]]] = {
 _NOISE = 0.05
 
 
-def chosen(names: Sequence[str]) -> list[str]:
-    """The benchmarks of these names, or all."""
+def chosen(names: Sequence[str], precision: Word = FLOAT32) -> list[str]:
+    """The benchmarks of these names, or all that there are in the precision."""
+    everything = [*_IN_A_PRECISION, *_IN_FLOAT32]
     for name in names:
-        if name not in BENCHMARKS:
-            raise UserError(f"there is no benchmark {name!r}; {nearest(name, list(BENCHMARKS))}")
-    return list(names) or list(BENCHMARKS)
+        if name not in everything:
+            raise UserError(f"there is no benchmark {name!r}; {nearest(name, everything)}")
+        if precision != FLOAT32 and name in _IN_FLOAT32:
+            raise UserError(
+                f"{name} is measured in float32 alone; --precision {precision} is for {', '.join(_IN_A_PRECISION)}"
+            )
+    return list(names) or (everything if precision == FLOAT32 else list(_IN_A_PRECISION))
 
 
-def measured(names: Sequence[str], quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+def measured(
+    names: Sequence[str], quick: bool, tell: Callable[[str], None], precision: Word = FLOAT32
+) -> dict[str, Any]:
     """Run them one after another, with one thread; the figures and what they were taken on."""
     torch.set_num_threads(1)
     figures: dict[str, Any] = {
@@ -55,10 +68,12 @@ def measured(names: Sequence[str], quick: bool, tell: Callable[[str], None]) -> 
         "cores": os.cpu_count(),
         "threads": 1,
         "quick": quick,
+        "precision": precision,
+        "has_bf16": has_bf16(),
         "benchmarks": {},
     }
     for name in names:
-        rows = BENCHMARKS[name](quick)
+        rows = _IN_A_PRECISION[name](quick, precision) if name in _IN_A_PRECISION else _IN_FLOAT32[name](quick)
         figures["benchmarks"][name] = [row.plain() for row in rows]
         tell(table(name, rows))
     return figures
@@ -82,7 +97,8 @@ def read_figures(file: Path) -> dict[str, Any]:
         assert isinstance(figures["benchmarks"], dict)
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         raise UserError(f"{file} is no file of figures ({error}); `mrtf bench --out FILE` writes one") from None
-    return dict(figures)
+    # Files of before there was a choice.
+    return {"precision": FLOAT32, **figures}
 
 
 def slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from ..data import TransductiveDataset
 from ..models import predict_logits
+from ..models.precision import FLOAT32
 from ..phases import DISTILLING, LOCAL, TEACHERS, measured_phases
 from ..rounds.callbacks import Callback
 from ..settings import RunSettings
+from ..settings.precision import Word
 from ..settings.sections import Config
 from .measure import REPETITIONS, Row, row_of
 from .scenes import federation
@@ -41,8 +43,11 @@ class RoundClock(Callback):
         RoundClock.stamps.append((time.process_time(), dict(RoundClock.phases)))
 
 
-def whole_round(quick: bool) -> list[Row]:
-    """MNIST's scene in size: MLPNet, 10 of 100 clients; FedAvg against FedML's, MrTF against FedAvg."""
+def whole_round(quick: bool, precision: Word = FLOAT32) -> list[Row]:
+    """MNIST's scene in size: MLPNet, 10 of 100 clients; FedAvg against FedML's, MrTF against FedAvg.
+
+    Ours compute in the precision; FedML's knows float32 alone.
+    """
     from ..fedml_bridge.beside import fedml_rounds
 
     clients, samples, server, steps = (4, 20, 40, 2) if quick else (100, 600, 10_000, 100)
@@ -51,10 +56,10 @@ def whole_round(quick: bool) -> list[Row]:
     for _ in range(repetitions):
         dataset = federation(clients, samples, server, _SHAPE, _CLASSES, batch_size=64)
         fedml.append(fedml_rounds(_config("FedAvg", clients, chosen, steps, "unused"), dataset, _model())[-1])
-        seconds, _ = one_round("FedAvg", clients, chosen, steps, dataset)
+        seconds, _ = one_round("FedAvg", clients, chosen, steps, dataset, precision=precision)
         ours.append(seconds)
-        plain.append(one_round("FedAvg", clients, chosen, steps, dataset, train=_PLAIN_SGD)[0])
-        seconds, phases = one_round("MrTF", clients, chosen, steps, dataset)
+        plain.append(one_round("FedAvg", clients, chosen, steps, dataset, _PLAIN_SGD, precision)[0])
+        seconds, phases = one_round("MrTF", clients, chosen, steps, dataset, precision=precision)
         refined.append(seconds)
         rest.append(seconds - sum(phases.get(name, 0.0) for name in (LOCAL, TEACHERS, DISTILLING)))
     detail: dict[str, Any] = {
@@ -79,6 +84,7 @@ def one_round(
     steps: int,
     dataset: TransductiveDataset,
     train: Mapping[str, Any] | None = None,
+    precision: Word = FLOAT32,
 ) -> tuple[float, dict[str, float]]:
     """CPU seconds of a run's second round, whatever belongs to it, and its phases'; `train` changes `train_args`."""
     from ..fedml_bridge.launcher import launch
@@ -86,6 +92,7 @@ def one_round(
     with TemporaryDirectory() as folder, _clock() as stamps, redirect_stderr(io.StringIO()):
         config = _config(algorithm, clients, chosen, steps, str(Path(folder) / "run"))
         config["train_args"] |= train or {}
+        config["device_args"]["precision"] = precision
         launch(config, RunSettings.from_config(config), dataset)
     (before, known), (after, phases) = stamps[-2:]
     return after - before, {name: seconds - known.get(name, 0.0) for name, seconds in phases.items()}

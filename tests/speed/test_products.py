@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mrtf_fedml.speed.products import Products
 
@@ -30,3 +33,26 @@ def test_an_lstm_whose_steps_pytorch_hides_is_counted() -> None:
     products = Products(Last(), torch.randn(2, 3, 4), backward=False)
     # 8 H (I + H) operations per step and sample, at one operation per second, and whatever is shown beside them.
     assert products.seconds(rate=1.0) >= 2 * 3 * 8 * 5 * (4 + 5)
+
+
+class Seen(TorchDispatchMode):
+    """The dtype of all that is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.dtypes.append(result.dtype)
+        return result
+
+
+def test_products_are_timed_in_the_precision_in_which_they_are_made() -> None:
+    linear = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    for precision, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        products = Products(linear, torch.randn(4, 6), backward=True, precision=precision)
+        with Seen() as seen:
+            products.seconds(rate=1.0)
+        assert len(seen.dtypes) >= len(products) == 5
+        assert set(seen.dtypes) == {dtype}
