@@ -1,42 +1,31 @@
 """Clients judge the server's models: they have labels, and score each candidate on samples of their own.
 
-What travels: the candidates that a client does not have anyway, down; the hits of each and the number of samples, up.
+What travels down: the candidates that a client does not have anyway, and where they are asked to judge for the server's
+classes the shares of these. What travels up is in `votes.py`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import UserError
-from ..models.weights import load
 from ..randomness import torch_generator
 from ..settings import MrTFSettings, TrainSettings
-from .exchange import ClientTask, ClientUpdate, ServerState, Weights
+from .exchange import ClientTask, ServerState, Weights
 
 #: What is the refinery's, in memory and in messages, stands under this prefix; the rest is the base's.
 REFINERY = "refinery/"
 _BASE, _REFINED = REFINERY + "base/", REFINERY + "refined/"
-#: What a client tells: its hits with the base's model, with the refined one, and how many answers it asked for.
-VOTES = REFINERY + "votes"
+#: The shares of the classes that the last targets name, [C], where clients judge for the server's classes.
+CLASSES = REFINERY + "classes"
 
-#: Rounds whose votes are kept, and what a round's count against those of the round after it. Which of two models is
-#: better changes slowly, and is told by many; how good they are changes fast while they learn.
-_ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
-#: Standard errors by which the base's model must be found better to answer in the refined one's place. With one, chance
-#: chose it too often: clients flatter the model that was trained on their samples (docs/evidence.md).
-_BEYOND_CHANCE = 2.0
-#: The gain in accuracy from which on the refined model is sent back as far as `adaptive` would.
-_MUCH_BETTER = 0.2
 #: What a client keeps back where it must and nothing else is said.
 _KEPT_BACK = 0.1
-#: Nobody asks a model for more; counts up to here are whole numbers.
-_MOST_ANSWERS = 2.0**53
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
 
@@ -60,11 +49,12 @@ def settled(refinery: MrTFSettings, section: str, is_given: Callable[[str], bool
     # Without a step of refining there is one model only, and everything is the base's, to the bit.
     judging = judging and not private and refinery.refine_steps > 0
     refinery = replace(refinery, client_judgement=judging)
-    for key, instead in (("answer", "refined"), ("feedback", "never")):
-        if getattr(refinery, key) == "judged" and not judging:
+    wishes = ("answer", "judged", "refined"), ("feedback", "judged", "never"), ("estimate_classes", "server", "clients")
+    for key, wish, instead in wishes:
+        if getattr(refinery, key) == wish and not judging:
             if is_given(key) and refinery.refine_steps > 0:
                 raise UserError(
-                    f"{section}.{key} is 'judged' but no client judges; set client_judgement to true, or {key} to "
+                    f"{section}.{key} is {wish!r} but no client judges; set client_judgement to true, or {key} to "
                     f"{instead}"
                 )
             changed: dict[str, Any] = {key: instead}
@@ -109,7 +99,7 @@ def kept_candidates(state: ServerState, base: Weights, refined: Weights) -> dict
 
 def sent_candidates(state: ServerState) -> dict[str, Tensor]:
     """What a client needs to judge, beside the start that it receives anyway."""
-    sent = {key: value for key, value in state.memory.items() if key.startswith((_BASE, _REFINED))}
+    sent = {key: value for key, value in state.memory.items() if key.startswith((_BASE, _REFINED, CLASSES))}
     if not any(key.startswith(_REFINED) for key in sent):
         sent |= {_REFINED + name: value for name, value in state.answer.items()}
     return sent
@@ -128,108 +118,3 @@ def without_judging(extra: Weights) -> dict[str, Tensor]:
 
 def _named(extra: Weights, prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in extra.items() if name.startswith(prefix)}
-
-
-def unusable_votes(update: ClientUpdate) -> str | None:
-    """Why a client's votes cannot be counted; None where they can, or where there are none.
-
-    >>> unusable_votes(ClientUpdate(0, 9, {}, None, {VOTES: torch.tensor([9.0, 3.0, 2.0])}))
-    'its votes on the models are no hits among samples'
-    """
-    votes = update.extra.get(VOTES)
-    if votes is None:
-        return None
-    counts = votes.double().flatten().tolist()
-    counted = len(counts) == 3 and 0 <= max(counts[:2]) <= counts[2] <= _MOST_ANSWERS and min(counts) >= 0
-    return None if counted else "its votes on the models are no hits among samples"
-
-
-@torch.inference_mode()
-def votes_on(model: nn.Module, candidates: Sequence[Weights], data: Iterable[Any]) -> Tensor:
-    """The hits of each candidate on the samples, and how many answers were asked for, [candidates + 1].
-
-    Where the model answers at each of T positions of a sample, every position is an answer.
-    """
-    hits = torch.zeros(len(candidates) + 1, dtype=torch.float64)
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    for place, weights in enumerate(candidates):
-        load(model, weights)
-        hits[-1] = 0
-        for inputs, labels in data:
-            given = model(inputs.to(device)).argmax(dim=1).cpu()
-            hits[place] += (given == labels.cpu()).sum()
-            hits[-1] += labels.numel()
-    model.train(was_training)
-    return hits
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the clients of the last rounds say of the last answers.
-
-    Attributes:
-        rounds: the votes of each round, the newest last, as JSON can say them.
-        answer: who answers (`mrtf_args.answer`).
-    """
-
-    rounds: list[list[list[float]]]
-    answer: str = "refined"
-
-    @classmethod
-    def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
-        """With one more round; a client that judged nothing has no vote."""
-        received = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
-        newest = [votes.tolist() for votes in received if float(votes[2]) > 0]
-        return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
-
-    @property
-    def base_answers(self) -> bool:
-        """Whether the base's model answers and not the refined one: by order, or as the better one beyond chance."""
-        if self.answer != "judged":
-            return self.answer == "aggregated"
-        gain = self._gain()
-        return gain is not None and gain[0] < -_BEYOND_CHANCE * gain[1]
-
-    @property
-    def worth_sending_back(self) -> float:
-        """How much better the clients find the refined model, beyond chance: 0 not at all, 1 by a fifth or more."""
-        gain = self._gain()
-        return 0.0 if gain is None else min(1.0, max(0.0, gain[0] - gain[1]) / _MUCH_BETTER)
-
-    def estimate(self) -> dict[str, float | None]:
-        """The accuracy of the model that answers, by its clients, and the standard error of that."""
-        place = 0 if self.base_answers else 1
-        estimated = self._ratio([(vote[place], vote[2]) for vote in self._votes(_FADING_FAST)]) or (None, None)
-        return {"estimated_accuracy": estimated[0], "estimated_error": estimated[1]}
-
-    def comparison(self) -> dict[str, float | None]:
-        """What the clients gain by the refined model, the standard error of that, and whether it is it that answers."""
-        gain = self._gain() or (None, None)
-        refined = not self.base_answers
-        return {"estimated_gain": gain[0], "estimated_gain_error": gain[1], "refined_answers": int(refined)}
-
-    def _gain(self) -> tuple[float, float] | None:
-        """How much more often the refined model is right than the base's, and the standard error of that."""
-        return self._ratio([(vote[1] - vote[0], vote[2]) for vote in self._votes()])
-
-    def _votes(self, fading: float = _FADING) -> list[list[float]]:
-        """All votes, the older ones faded."""
-        newest = len(self.rounds) - 1
-        return [
-            [number * fading ** (newest - age) for number in vote]
-            for age, votes in enumerate(self.rounds)
-            for vote in votes
-        ]
-
-    def _ratio(self, pairs: list[tuple[float, float]]) -> tuple[float, float] | None:
-        """The ratio of two sums, and its standard error with clients as the units: their samples are not alike."""
-        total = sum(samples for _, samples in pairs)
-        if total <= 0:
-            return None
-        ratio = sum(hits for hits, _ in pairs) / total
-        squares = sum((hits - ratio * samples) ** 2 for hits, samples in pairs)
-        clients = len(pairs)
-        error = math.sqrt(squares * clients / (clients - 1)) / total if clients > 1 else 1.0
-        return ratio, error

@@ -19,30 +19,29 @@ from ..refinery.distill import rate_of_round
 from ..refinery.propagation import LEAST_PROBABILITY, propagated
 from ..refinery.rectify import loss_before, relative_loss
 from ..refinery.refine import refine
+from ..refinery.shares import named_shares
 from ..settings import MrTFSettings, RunSettings
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, Extra, Memory, RoundReport, ServerState, Weights, mean_loss
-from .feedback import base_knows_the_start, next_start
+from .feedback import base_knows_the_start, between, next_start
 from .judging import (
+    CLASSES,
     REFINERY,
-    VOTES,
-    Verdict,
     held_out,
     kept_back,
     kept_candidates,
-    received_candidates,
     sent_candidates,
     settled,
     unless_asked_to_judge,
-    unusable_votes,
-    votes_on,
     without_judging,
 )
 from .local_training import LocalTerm
 from .registry import algorithm_named, register_algorithm
 from .standing_on import base_word, unless_named
 from .teachers_read import teachers_read
+from .verdict import Verdict
+from .votes import told_votes, unusable_votes
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class MrTF(Algorithm):
         return self.base.first_state(weights)
 
     def for_client(self, state: ServerState, client: int) -> Extra:
-        """The base's, and the models to judge."""
+        """The base's, the models to judge, and for which classes."""
         extra = self.base.for_client(_of_base(state), client)
         return {**extra, **sent_candidates(state)} if self.judging and state.round > 0 else extra
 
@@ -117,8 +116,7 @@ class MrTF(Algorithm):
         if not self.judging:
             return self.base.train_client(model, task)
         training, judged = held_out(task.data, self.kept_back, self.seed, task.client)
-        candidates = received_candidates(task)
-        votes = {VOTES: votes_on(model, candidates, judged)} if candidates else {}
+        votes = told_votes(model, task, judged)
         plain = replace(task, data=training, extra=without_judging(task.extra))
         update = self.base.train_client(model, plain)
         return replace(update, extra={**update.extra, **votes})
@@ -167,12 +165,14 @@ class MrTF(Algorithm):
             )
         if self.refinery.refine_steps > 0:
             relative = relative_loss(local_loss, bench.classes)
-            start = next_start(self.refinery.feedback, refined.weights, after.weights, relative, verdict)
+            start = next_start(self.refinery.feedback, refined, after.weights, relative, verdict, self.base)
             base = after.answer
             bench.remember(base, refined.aggregated_logits)
-            after = replace(after, weights=start, answer=base if verdict.base_answers else refined.weights)
+            after = replace(after, weights=start, answer=between(refined.weights, base, verdict.refined_share))
             if self.judging:
                 kept = kept_candidates(after, base, refined.weights)
+                if self.refinery.estimate_classes == "server":
+                    kept[CLASSES] = named_shares(refined.targets).cpu()
                 after = replace(after, memory={**after.memory, **kept, _VERDICT: verdict.rounds})
         if self.refinery.target_smoothing > 0:
             after = replace(after, memory={**after.memory, _TARGETS: refined.targets})
@@ -182,7 +182,7 @@ class MrTF(Algorithm):
             losses = [*state.memory.get(_LOSSES, []), own_loss][-window:]
             after = replace(after, memory={**after.memory, _LOSSES: losses})
         predicted = {"aggregated": refined.aggregated_logits, "ensemble": refined.ensemble, "targets": refined.targets}
-        if verdict.base_answers:
+        if verdict.refined_share < 1:
             # The answer is scored anyway; what was refined is worth a curve too.
             predicted["refined"] = bench.logits(refined.weights)
         estimate = {**verdict.estimate(), **verdict.comparison()} if self.judging else {}

@@ -21,8 +21,12 @@ LEAST_SHARE, SHARES_RATE = 0.1, 0.2
 _UNTIED = 0.6
 #: What a model must tell by a sample, in nats, to be one that knows: before it has learnt, it names one class always.
 _KNOWING = 0.2
+#: What targets must tell by a sample, in nats, to be worth learning from wholly.
+_TELLING = 0.5
 #: The share of samples that must be named one class for it to be the only one: not at all, and wholly.
 _FEW, _MANY = 0.4, 0.6
+#: Samples whose information is read at once, so that it takes little memory.
+_ROWS = 4096
 #: Parts into which a sum's terms are rounded, so that it is the same in whatever order it is made.
 _GRAINS = 2.0**32
 
@@ -142,6 +146,21 @@ def information(parts: Iterable[Tensor]) -> float:
         entropies = entropies + torch.stack([_grains(entropy(one)).sum() for one in part]).cpu()
     told = entropy(mass.double() / (samples * _GRAINS)) - entropies.double() / (samples * _GRAINS)
     return max(0.0, float(told.mean()))
+
+
+def knowing(targets: Tensor) -> float:
+    """How far targets tell samples apart: min(1, I / 0.5), I their information on a sample.
+
+    Before models have learnt, they say the same of every sample. A class that is frequent at the clients makes such
+    targets right more often than others, and nothing is learnt by them.
+
+    Args:
+        targets: q, [M, C].
+
+    >>> round(knowing(torch.tensor([[0.75, 0.25], [0.75, 0.25]])), 4), knowing(torch.eye(2))
+    (0.0, 1.0)
+    """
+    return min(1.0, information(part.unsqueeze(0) for part in targets.split(_ROWS)) / _TELLING)
 
 
 def one_kind(tie: float, information: float, most: float, fade: float) -> float:

@@ -22,7 +22,9 @@ ACCURACIES = (
     ("acc_refined", "refined model", "c0"),
 )
 #: What the accuracies that an algorithm names itself are drawn in, one after another.
-OTHER_COLOURS = ("c3", "c4", "c6", "c5", "c7", "c8", "c9")
+OTHER_COLOURS = ("c3", "c4", "c5", "c7", "c8", "c9")
+#: What the answer is drawn in where it is none of these models' alone.
+_ANSWER = "c6"
 #: Numbers that every round has, or that have a chart of their own.
 KNOWN = (
     *("round", "acc", "local_loss", "local_weight", "seconds_local", "seconds_refine", "bytes_up", "bytes_down"),
@@ -30,10 +32,13 @@ KNOWN = (
 )
 #: Measured numbers whose key does not tell what they are.
 NAMES = {
+    "refined_share": "How much of the answer is the refined model",
     "epsilon_server": "Privacy budget epsilon, towards the server",
     "epsilon_release": "Privacy budget epsilon, of what is released",
     "estimated_gain": "Gain by refining, as the clients estimate it",
     "estimated_gain_error": "Standard error of that gain",
+    "estimated_unweighed": "Accuracy on the clients' own classes, as they estimate it",
+    "estimated_unweighed_error": "Standard error of that accuracy",
 }
 
 
@@ -66,7 +71,7 @@ def accuracy_curves(metrics: Metrics) -> list[Curve]:
         Curve(name, found[key], colour, last=f"{found[key][-1][1]:.2f}") for key, name, colour in drawn if found[key]
     ]
     if answer and answer not in found.values():
-        curves.append(Curve("the model that answers", answer, "c0", last=f"{answer[-1][1]:.2f}"))
+        curves.append(Curve("the model that answers", answer, _ANSWER, last=f"{answer[-1][1]:.2f}"))
     return curves
 
 

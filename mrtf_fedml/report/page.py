@@ -28,7 +28,8 @@ _SCENE = (
 _ACCURACY = "Share of the server's samples that are right. The plain average is the mean of the clients' models."
 _ACCURACIES = (
     f"{_ACCURACY} The ensemble of teachers is what these models say together; the targets are what the "
-    "server makes of it for its model to learn; the refined model has learnt them, and gives the predictions."
+    "server makes of it for its model to learn; the refined model has learnt them. It gives the predictions, unless "
+    "the model that answers has a curve of its own: the average, or one between the two, as the clients found best."
 )
 _NOT_SCORED = "No round was scored: the true labels of the server's samples are not known."
 _LOCAL_WEIGHT = " The lower it is, the less weight (u_t) the clients' models have as teachers beside the global ones."

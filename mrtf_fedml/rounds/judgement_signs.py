@@ -11,6 +11,8 @@ from .nearness_signs import differs, wrong_at_least
 
 #: The clients find fewer labels right, beyond chance.
 _POOR = 2 / 3
+#: From this difference on a reader must know that samples were weighed by the server's classes.
+_WEIGHED = 0.05
 #: The refined model is worse by so much, and by so many standard errors: votes of five rounds are not independent.
 _WORSE, _ERRORS = 0.01, 2.0
 #: Across parties nobody can hold samples of others back, so there is no rehearsal.
@@ -32,6 +34,7 @@ class Judgement:
         gain_error: the standard error of that.
         refined_answers: whether it is the refined model that answers.
         rehearsable: whether the scene can be rehearsed.
+        unweighed: the accuracy and its error on the clients' own classes, where the first two are of the server's.
     """
 
     accuracy: float
@@ -40,6 +43,7 @@ class Judgement:
     gain_error: float = 0.0
     refined_answers: bool = True
     rehearsable: bool = True
+    unweighed: tuple[float, float] | None = None
 
     @classmethod
     def told_in(cls, line: Mapping[str, Any], rehearsable: bool = True) -> Judgement | None:
@@ -48,15 +52,24 @@ class Judgement:
         if accuracy is None or error is None:
             return None
         gain, gain_error = line.get("estimated_gain"), line.get("estimated_gain_error") or 0.0
-        return cls(accuracy, error, gain, gain_error, bool(line.get("refined_answers", True)), rehearsable)
+        plain, plain_error = line.get("estimated_unweighed"), line.get("estimated_unweighed_error")
+        unweighed = None if plain is None or plain_error is None else (plain, plain_error)
+        return cls(accuracy, error, gain, gain_error, bool(line.get("refined_answers", True)), rehearsable, unweighed)
 
 
 def poor(judged: Judgement | None) -> str | None:
-    """Few labels are right."""
-    if judged is None or judged.accuracy + judged.error >= _POOR:
+    """Few labels are right.
+
+    Which classes the server has is known by the names that models gave: these are believed only as far as names are
+    right at the clients.
+    """
+    if judged is None:
+        return None
+    plain, error = judged.unweighed or (judged.accuracy, judged.error)
+    if plain + plain * (judged.accuracy - plain) + error >= _POOR:
         return None
     return (
-        f"the clients find {judged.accuracy:.0%} of this model's labels of their own samples right, and of these "
+        f"the clients find {plain:.0%} of this model's labels of their own samples right, and of these "
         "it may be no more; train for more rounds, or try another learning_rate or model"
     )
 
@@ -87,13 +100,16 @@ def judged_on(judged: Judgement | None, near: Nearness | None) -> str | None:
     """What the estimate is of: it says little where the server's samples are of another kind, or nobody knows."""
     if judged is None:
         return None
+    plain = judged.accuracy if judged.unweighed is None else judged.unweighed[0]
+    weighed = f", weighed by your classes ({plain:.2f} without)" if abs(judged.accuracy - plain) >= _WEIGHED else ""
+    samples = OWN_SAMPLES + weighed
     if near is None:
-        return f"{OWN_SAMPLES}, which nobody has compared with yours"
+        return f"{samples}, which nobody has compared with yours"
     if differs(near):
-        return f"{OWN_SAMPLES}, which differ from yours"
+        return f"{samples}, which differ from yours"
     room = 1 - wrong_at_least(near)
     too_high = judged.accuracy - judged.error > room
-    return f"{OWN_SAMPLES}; the nearest say {room:.2f} at most" if too_high else OWN_SAMPLES
+    return f"{samples}; the nearest say {room:.2f} at most" if too_high else samples
 
 
 def estimate_told(summary: Mapping[str, Any]) -> str | None:

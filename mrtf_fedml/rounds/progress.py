@@ -23,7 +23,10 @@ _SHOWN = {
     "local_loss": "loss",
 }
 #: Shown under another word, or beside it, or at the end alone.
-_UNSHOWN = ("estimated_accuracy", "estimated_error", "estimated_gain", "estimated_gain_error", "refined_answers")
+_UNSHOWN = (
+    *("estimated_accuracy", "estimated_error", "estimated_unweighed", "estimated_unweighed_error"),
+    *("estimated_gain", "estimated_gain_error", "refined_answers", "refined_share"),
+)
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.
 _BESIDE = 2
@@ -102,7 +105,9 @@ def every_runs_numbers(line: Mapping[str, Any]) -> dict[str, str]:
     >>> every_runs_numbers({"round": 0, "estimated_accuracy": 0.781, "estimated_error": 0.0189})
     {'estimated': '0.78 ± 0.02'}
     """
-    words = _as_text({word: line.get(key) for key, word in _SHOWN.items()})
+    # A model between the refined one and the base's answers: what is scored first is the answer.
+    shown = {"acc": "answer", **_SHOWN} if line.get("refined_share", 1) < 1 else _SHOWN
+    words = _as_text({word: line.get(key) for key, word in shown.items()})
     if "estimated" in words and "estimated_error" in line:
         words["estimated"] = f"{line['estimated_accuracy']:.2f} ± {line['estimated_error']:.2f}"
     return words

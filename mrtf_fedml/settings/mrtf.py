@@ -102,11 +102,13 @@ class MrTFSettings:
     #: Which weights the next clients receive: the refined (`always`, the paper), the aggregated (`never`), a mix whose
     #: refined share falls with the local loss (`adaptive`), or that share times what the clients find the refined model
     #: to be better (`judged`, which needs `client_judgement`). A base that keeps client state (Scaffold) gets `never`
-    #: in place of `always` and `adaptive` unless you write them: its clients' state belongs to its own start.
+    #: in place of `always` and `adaptive` unless you write them, and by `judged` only what is better by more than 0.1:
+    #: its clients' state belongs to its own start.
     feedback: Literal["always", "never", "adaptive", "judged"] = "always"
     #: Which model answers: the `refined` one (the paper), the `aggregated` one, or the one of these two that the
-    #: clients find better (`judged`, which needs `client_judgement`). With `propagated` the refined model's answers
-    #: are brought together with those of each sample's nearest neighbours in feature space; the model stays as it is.
+    #: clients find better, and one between them where they find both level (`judged`, which needs `client_judgement`).
+    #: With `propagated` the refined model's answers are brought together with those of each sample's nearest neighbours
+    #: in feature space; the model stays as it is.
     answer: Literal["refined", "aggregated", "judged", "propagated"] = "refined"
     #: Let each chosen client judge, before it trains, how often the server's last models are right on its own samples:
     #: the run then tells the accuracy that the clients estimate. A client receives one more model and tells three
@@ -115,6 +117,10 @@ class MrTFSettings:
     #: The share of each client's samples that it keeps from training, to judge with; 0: it judges with those that it
     #: trains on, which flatters. Where it is not given, a tenth if every client takes part in every round, else 0.
     client_validation: Annotated[float, Field(ge=0, le=0.5)] | None = None
+    #: Of which classes the clients' estimate is, where they judge: of their own (`clients`), or of the server's as its
+    #: models name them (`server`), as far as they name the clients' samples otherwise. Then each client is told these
+    #: names' shares, and tells seven numbers. What answers and what is sent back is decided without them.
+    estimate_classes: Literal["clients", "server"] = "clients"
     #: How much of the last round's targets is kept, at most. 0 keeps nothing.
     target_smoothing: Share = 0.0
     #: The share of pairs of local models that name different classes, below which less is kept: where a round's models

@@ -19,6 +19,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feedback": "judged",
         "answer": "judged",
         "client_judgement": True,
+        "estimate_classes": "server",
         "target_smoothing": 0.75,
         "smoothing_fade": 0.75,
         "target_sharpness": 3.0,
@@ -49,6 +50,7 @@ BECOMES: dict[tuple[str, Any], tuple[Any, ...]] = {
     ("feedback", "judged"): ("never",),
     ("answer", "judged"): ("refined",),
     ("client_judgement", True): (False,),
+    ("estimate_classes", "server"): ("clients",),
 }
 
 #: The preset of a run that names none, where the data are the user's own or a FedML project's.

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from mrtf_fedml.algorithms import ClientUpdate, MrTF, RoundReport, ServerState
-from mrtf_fedml.algorithms.judging import VOTES, sent_candidates
+from mrtf_fedml.algorithms.judging import sent_candidates
+from mrtf_fedml.algorithms.votes import VOTES
+from mrtf_fedml.models.weights import mix
 from mrtf_fedml.refinery.propagation import propagated
 
 from .test_server_rules import equal, scene, settings
 
-FOUND_BETTER = {"base": (9.0, 2.0, 10.0), "refined": (2.0, 9.0, 10.0)}
+FOUND_BETTER = {"base": (9.0, 2.0, 10.0), "refined": (2.0, 9.0, 10.0), "neither": (5.0, 5.0, 10.0)}
 
 
 def judged_round(better: str | None = None, **refinery: Any) -> tuple[ServerState, RoundReport, Any]:
@@ -44,6 +46,18 @@ def test_the_answer_is_the_model_that_the_clients_find_better() -> None:
         sent = sent_candidates(after)
         assert equal({name.removeprefix("refinery/refined/"): value for name, value in sent.items()}, refined)
         assert ("refined" in report.predictions) == (better == "base"), "what does not answer is scored all the same"
+
+
+def test_halfway_between_both_is_the_answer_where_the_clients_find_them_level() -> None:
+    refined = judged_round(feedback="never")[0].answer
+    after, report, aggregated = judged_round("neither", client_judgement=True, answer="judged", feedback="never")
+    assert equal(after.answer, mix(refined, aggregated, 0.5))
+    assert not equal(after.answer, refined)
+    assert equal(after.weights, aggregated), "what is sent back is another question"
+    assert report.metrics["refined_share"] == 0.5
+    assert "refined" in report.predictions, "what does not answer alone is scored all the same"
+    sent = sent_candidates(after)
+    assert equal({name.removeprefix("refinery/refined/"): value for name, value in sent.items()}, refined)
 
 
 def test_the_aggregated_model_answers_where_that_is_asked_for() -> None:

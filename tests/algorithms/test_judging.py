@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, algorithm_of
-from mrtf_fedml.algorithms.judging import VOTES, Verdict, held_out, votes_on
+from mrtf_fedml.algorithms.judging import held_out
 from mrtf_fedml.algorithms.mrtf import MrTF
+from mrtf_fedml.algorithms.verdict import Verdict
+from mrtf_fedml.algorithms.votes import VOTES, votes_on
 from mrtf_fedml.data.shards import TensorShard
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
@@ -97,12 +99,37 @@ def test_the_base_answers_where_clients_find_it_better_beyond_chance() -> None:
     assert not Verdict([], "judged").base_answers
 
 
+def test_a_model_between_the_two_answers_where_clients_find_them_level() -> None:
+    def share(*told: tuple[float, float, float], answer: str = "judged") -> float:
+        return Verdict.after([], votes(*told), answer).refined_share
+
+    # No spread, so no error: half where level, three quarters at half of 0.04, all of it from there on.
+    assert share((50, 50, 100), (80, 80, 100)) == 0.5
+    assert share((50, 52, 100), (80, 82, 100)) == pytest.approx(0.75)
+    assert share((50, 54, 100), (80, 84, 100)) == pytest.approx(1.0)
+    assert share((50, 59, 100), (80, 89, 100)) == 1.0
+    # A gain of 0, and an error of 0.02: sqrt((4 + 4) * 2 / 1) / 200.
+    assert share((50, 52, 100), (82, 80, 100)) == pytest.approx(0.5 + 0.5 * 0.02 / 0.04)
+    assert share((5, 9, 10), (9, 5, 10)) == 1.0, "who contradict each other have not found them level"
+    assert share((90, 50, 100), (80, 42, 100)) == 0.0, "the base's, found better, answers alone"
+    assert share((50, 50, 100), (80, 80, 100), answer="refined") == 1.0
+    assert share((50, 50, 100), (80, 80, 100), answer="aggregated") == 0.0
+    assert Verdict([], "judged").refined_share == 1.0
+    told = Verdict.after([], votes((50, 52, 100), (80, 82, 100)), "judged")
+    assert told.estimate()["estimated_accuracy"] == pytest.approx((0.25 * 130 + 0.75 * 134) / 200)
+    assert told.comparison()["refined_share"] == pytest.approx(0.75)
+
+
 def test_what_is_sent_back_grows_with_what_the_clients_gain() -> None:
-    assert Verdict([], "judged").worth_sending_back == 0.0
-    assert Verdict.after([], votes((9, 5, 10), (8, 5, 10)), "judged").worth_sending_back == 0.0
+    assert Verdict([], "judged").worth_sending_back() == 0.0
+    assert Verdict.after([], votes((9, 5, 10), (8, 5, 10)), "judged").worth_sending_back() == 0.0
     # All clients gain one of ten: no spread, and half of what is much.
-    assert Verdict.after([], votes((5, 6, 10), (3, 4, 10)), "judged").worth_sending_back == pytest.approx(0.5)
-    assert Verdict.after([], votes((1, 9, 10), (2, 9, 10)), "judged").worth_sending_back == 1.0
+    assert Verdict.after([], votes((5, 6, 10), (3, 4, 10)), "judged").worth_sending_back() == pytest.approx(0.5)
+    assert Verdict.after([], votes((1, 9, 10), (2, 9, 10)), "judged").worth_sending_back() == 1.0
+    # Where it must be worth more than 0.1: nothing at that, half at 0.15, all of it from 0.2 on.
+    for gain, worth in ((0, 0.0), (2, 0.0), (3, 0.5), (4, 1.0), (9, 1.0)):
+        told = votes((5, 5 + gain, 20), (3, 3 + gain, 20))
+        assert Verdict.after([], told, "judged").worth_sending_back(least=0.1) == pytest.approx(worth)
 
 
 def test_older_rounds_count_less_and_are_forgotten() -> None:

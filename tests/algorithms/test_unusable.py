@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mrtf_fedml.algorithms import ClientUpdate, ServerState, algorithm_of
-from mrtf_fedml.algorithms.judging import VOTES
+from mrtf_fedml.algorithms.votes import VOTES
 from mrtf_fedml.rounds.round import Handout, sorted_out
 from tests.conftest import small_settings
 

@@ -17,6 +17,12 @@ def test_lines_fit_and_begin_with_what_matters() -> None:
     assert all(text.startswith(" " * len("round    5/1500  ")) for text in lines[1:])
 
 
+def test_an_answer_that_is_not_the_refined_model_comes_first() -> None:
+    line = {"round": 4, "acc": 0.75, **EVERY_RUNS, "refined_share": 0.5}
+    assert list(every_runs_numbers(line).items())[:2] == [("answer", "0.750"), ("refined", "0.500")]
+    assert "answer" not in every_runs_numbers({**line, "refined_share": 1.0})
+
+
 def test_what_an_algorithm_measures_is_never_left_out() -> None:
     line = {"round": 0, **EVERY_RUNS, "estimated_accuracy": 0.4, "local_loss": 1.0, "acc_votes": 0.25, **OWN}
     shown = round_text({**line, "w" * 90: 2}, 10)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from fedml.cross_silo.server.message_define import MyMessage
 
-from mrtf_fedml.algorithms.judging import VOTES
+from mrtf_fedml.algorithms.votes import VOTES
 from mrtf_fedml.data import load_for
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.cross_silo.terms import Terms
