@@ -192,6 +192,7 @@ def _in_this_house(shape: Shape) -> dict[str, dict[str, Any]]:
         "client_num_in_total": shape.clients,
         "client_num_per_round": shape.chosen,
         "comm_round": shape.rounds,
+        "epochs": 1,
         "batch_size": shape.batch_size,
         "learning_rate": shape.learning_rate,
         "momentum": 0.0,

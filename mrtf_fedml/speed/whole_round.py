@@ -44,13 +44,13 @@ class RoundClock(Callback):
 
 
 def whole_round(quick: bool, precision: Word = FLOAT32) -> list[Row]:
-    """MNIST's scene in size: MLPNet, 10 of 100 clients; FedAvg against FedML's, MrTF against FedAvg.
+    """MNIST's scene in size: MLPNet, 10 of 100 clients, E = 3; FedAvg against FedML's, MrTF against FedAvg.
 
     Ours compute in the precision; FedML's knows float32 alone.
     """
     from ..fedml_bridge.beside import fedml_rounds
 
-    clients, samples, server, steps = (4, 20, 40, 2) if quick else (100, 600, 10_000, 100)
+    clients, samples, server, steps = (4, 20, 40, 2) if quick else (100, 600, 10_000, 500)
     chosen, repetitions = (2, 1) if quick else (10, REPETITIONS)
     ours, plain, fedml, refined, rest = [], [], [], [], []
     for _ in range(repetitions):
@@ -148,7 +148,7 @@ def _config(algorithm: str, clients: int, chosen: int, steps: int, run_dir: str)
             "client_num_in_total": clients,
             "client_num_per_round": chosen,
             "comm_round": 2,
-            "epochs": 1,
+            "epochs": 3,
             "batch_size": 64,
             "learning_rate": 0.03,
         },
