@@ -50,7 +50,7 @@ _HALVES = tuple(
     f"{algorithm}{side}"
     for algorithm in (
         *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF"),
-        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME"),
+        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME", "FadingScaffold"),
     )
     for side in ("Trainer", "Aggregator")
 )

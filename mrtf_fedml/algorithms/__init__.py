@@ -7,6 +7,7 @@ knows FedML or how messages travel.
 from .base import Algorithm
 from .bench import ServerBench
 from .exchange import ClientTask, ClientUpdate, NoReply, RoundReport, ServerState
+from .fading_scaffold import FadingScaffold
 from .fedaux import FedAUX
 from .fedavg import FedAvg
 from .fedbe import FedBE
@@ -38,6 +39,7 @@ __all__ = [
     "Algorithm",
     "ClientTask",
     "ClientUpdate",
+    "FadingScaffold",
     "FedAUX",
     "FedAvg",
     "FedBE",

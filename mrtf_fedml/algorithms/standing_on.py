@@ -1,9 +1,10 @@
 """What the refinery stands on (`mrtf_args.base`), and what a preset's `auto` becomes.
 
 Scaffold's variates tell a client what everybody's gradients are expected to be; they help as long as they are fresh.
-Where a client is chosen often, the refinery gained by them; where it is seldom chosen, it gained more by sending the
-refined model back, which Scaffold bears less. Where all clients take part, nobody's gradients need be expected, and a
-client whose labels are wrong shows in its model, which a variate would draw to the others' (docs/evidence.md).
+Where a client is chosen often, the refinery gained by them in its first rounds and lost by them in the end, so they
+fade; where it is seldom chosen, it gained more by sending the refined model back, which Scaffold bears less. Where all
+clients take part, nobody's gradients need be expected, and a client whose labels are wrong shows in its model, which a
+variate would draw to the others' (docs/evidence.md).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..settings import RunSettings
-from .scaffold import Scaffold
+from .fading_scaffold import FadingScaffold
 
 AUTO = "auto"
 #: The share of the clients in a round from which on each is chosen often enough for its variate to be fresh.
@@ -25,7 +26,7 @@ def base_word(word: str, settings: RunSettings) -> str:
         return word
     train = settings.train
     often = _OFTEN * train.client_num_in_total <= train.client_num_per_round < train.client_num_in_total
-    return "Scaffold" if often and Scaffold.refused_by(settings) is None else "FedAvg"
+    return FadingScaffold.name if often and FadingScaffold.refused_by(settings) is None else "FedAvg"
 
 
 def unless_named(given: Mapping[str, Any]) -> dict[str, Any]:

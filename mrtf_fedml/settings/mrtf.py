@@ -33,9 +33,9 @@ class MrTFSettings:
     #: `released` is what the authors' program does where it departs from their paper.
     preset: Literal["paper", "tuned", "released"] = "paper"
     #: The algorithm whose client and server rules come before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
-    #: or package.module:Class. `auto` is Scaffold where a quarter of the clients or more, but not all, take part in a
-    #: round, else FedAvg; and FedAvg where Scaffold cannot stand: with `dp_args`, with another client_optimizer than
-    #: SGD, and with clients that only train (devices, trainers of your own).
+    #: FadingScaffold, or package.module:Class. `auto` is FadingScaffold where a quarter of the clients or more, but not
+    #: all, take part in a round, else FedAvg; and FedAvg where Scaffold cannot stand: with `dp_args`, with another
+    #: client_optimizer than SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: How clients train: `epochs` passes, their loss the mean over all samples (`paper`); or on one batch more, and six
     #: at least, their loss the mean over all batches (`released`). Trainers of your own and devices train as they do.

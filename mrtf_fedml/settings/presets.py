@@ -46,7 +46,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 #: What a preset's word may become in a run, where clients cannot do what it wants of them.
 BECOMES: dict[tuple[str, Any], tuple[Any, ...]] = {
-    ("base", "auto"): ("FedAvg", "Scaffold"),
+    # Runs of before the variates faded have Scaffold.
+    ("base", "auto"): ("FedAvg", "FadingScaffold", "Scaffold"),
     ("feedback", "judged"): ("never",),
     ("answer", "judged"): ("refined",),
     ("client_judgement", True): (False,),

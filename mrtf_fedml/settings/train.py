@@ -14,8 +14,8 @@ from .kinds import VALIDATED, Count, NonNegative, Positive, Steps
 class TrainSettings:
     """`train_args` and `validation_args`: the rounds and what a client does in one."""
 
-    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, `FedBE`, `FedAUX`, `UWA`,
-    #: `SHOT`, `LAME`, or your own as
+    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, `FadingScaffold`, `FedBE`,
+    #: `FedAUX`, `UWA`, `SHOT`, `LAME`, or your own as
     #: `package.module:Class`. In a FedML project its own words stay FedML's; ours are `mrtf:FedAvg` and so on.
     federated_optimizer: str = "MrTF"
     #: K, how many clients there are. Where the data say it (`partition_method: user`, `loader`), leave it out.

@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mrtf_fedml.algorithms import Algorithm, ClientTask, ClientUpdate, FedAvg, Scaffold, ServerBench, ServerState
+from mrtf_fedml.algorithms import (
+    Algorithm,
+    ClientTask,
+    ClientUpdate,
+    FadingScaffold,
+    FedAvg,
+    Scaffold,
+    ServerBench,
+    ServerState,
+)
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureTap
 from mrtf_fedml.settings import RunSettings
@@ -65,24 +74,28 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return errors.T @ x / len(x)
 
 
-def independent(option: int, momentum: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end."""
+def independent(option: int, momentum: float, fade: float = float("inf")) -> tuple[Tensor, Tensor, Tensor]:
+    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end; the correction fades by F / (F + t).
+
+    What a client's own gradients were is what it went, less what the correction added.
+    """
     x = torch.cat([start()["weight"], start()["bias"][:, None]], dim=1).double()
     c, own = torch.zeros_like(x), torch.zeros(CLIENTS, *x.shape, dtype=torch.float64)
-    for chosen in SCHEDULE:
+    for round_index, chosen in enumerate(SCHEDULE):
+        share = 1 / (1 + round_index / fade)
         delta_y, delta_c = torch.zeros_like(x), torch.zeros_like(x)
         for i in chosen:
             y, velocity, steps = x.clone(), torch.zeros_like(x), 0
             for _ in range(2):
                 for inputs, labels in data(i):
-                    velocity = momentum * velocity + gradient(y, inputs, labels) - own[i] + c
+                    velocity = momentum * velocity + gradient(y, inputs, labels) + share * (c - own[i])
                     y = y - LEARNING_RATE * velocity
                     steps += 1
             if option == 1:
                 inputs, labels = (torch.cat(parts) for parts in zip(*data(i), strict=True))
                 new = gradient(x, inputs, labels)
             else:
-                new = own[i] - c + (x - y) / (steps * LEARNING_RATE / (1 - momentum))
+                new = share * (own[i] - c) + (x - y) / (steps * LEARNING_RATE / (1 - momentum))
             delta_y += (y - x) / len(chosen)
             delta_c += (new - own[i]) / len(chosen)
             own[i] = new
@@ -104,6 +117,32 @@ def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
     torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
         torch.testing.assert_close(joined(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("option", [1, 2])
+def test_fading_scaffold_follows_it_less_and_less(option: int) -> None:
+    state = run(FadingScaffold(settings(scaffold_option=option, scaffold_fade=2.0)))
+    x, c, own = independent(option, 0.9, fade=2.0)
+    torch.testing.assert_close(joined(state.weights), x, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
+    for client in range(CLIENTS):
+        torch.testing.assert_close(joined(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
+
+
+def test_the_share_of_the_correction_by_hand() -> None:
+    """Half of it after `scaffold_fade` rounds, a quarter after three times as many."""
+    algorithm, plain = FadingScaffold(settings(scaffold_fade=20.0)), Scaffold(settings())
+    state = run(plain)
+    for round_index, share in ((0, 1.0), (20, 0.5), (60, 0.25)):
+        sent = algorithm.for_client(replace(state, round=round_index), 1)
+        whole = plain.for_client(state, 1)
+        assert whole["bias"].any()
+        assert all(torch.equal(sent[name], share * value) for name, value in whole.items())
+
+
+def test_it_must_fade_after_some_time() -> None:
+    with pytest.raises(UserError, match="scaffold_fade is 0"):
+        FadingScaffold(settings(scaffold_fade=0))
 
 
 def test_without_momentum_is_a_setting() -> None:

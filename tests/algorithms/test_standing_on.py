@@ -21,9 +21,10 @@ def standing(**changes: Any) -> MrTF:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "base"), [(1, "FedAvg"), (4, "FedAvg"), (5, "Scaffold"), (19, "Scaffold"), (20, "FedAvg")]
+    ("chosen", "base"),
+    [(1, "FedAvg"), (4, "FedAvg"), (5, "FadingScaffold"), (19, "FadingScaffold"), (20, "FedAvg")],
 )
-def test_it_is_scaffold_from_a_quarter_of_the_clients_on_and_not_with_all_of_them(chosen: int, base: str) -> None:
+def test_variates_stand_in_from_a_quarter_of_the_clients_on_and_not_with_all_of_them(chosen: int, base: str) -> None:
     algorithm = standing(client_num_per_round=chosen)
     assert algorithm.base.name == base
     assert (algorithm.refinery.base, algorithm.refinery.feedback) == (base, "judged")
