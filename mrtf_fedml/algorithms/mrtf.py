@@ -42,6 +42,7 @@ from .standing_on import base_word, unless_named
 from .teachers_read import teachers_read
 from .verdict import Verdict
 from .votes import told_votes, unusable_votes
+from .witnesses import called
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class MrTF(Algorithm):
             self.own = self.refinery
         self.judging = self.refinery.client_judgement
         self.kept_back = kept_back(self.refinery, settings.train)
+        #: Who judges by what never trains needs no others.
+        self.witnesses = 0.0 if self.kept_back > 0 else self.refinery.client_witnesses
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -116,7 +119,8 @@ class MrTF(Algorithm):
         if not self.judging:
             return self.base.train_client(model, task)
         training, judged = held_out(task.data, self.kept_back, self.seed, task.client)
-        votes = told_votes(model, task, judged)
+        training, witnesses = called(training, self.witnesses, self.seed, task.client)
+        votes = told_votes(model, task, judged, witnesses)
         plain = replace(task, data=training, extra=without_judging(task.extra))
         update = self.base.train_client(model, plain)
         return replace(update, extra={**update.extra, **votes})

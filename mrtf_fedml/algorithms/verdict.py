@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .exchange import ClientUpdate
 from .votes import VOTES
+from .witnesses import WITNESSES, differences, found_by
 
 #: Rounds whose votes are kept, and what a round's count against those of the round after it. Which of two models is
 #: better changes slowly, and is told by many; how good they are changes fast while they learn.
@@ -23,6 +24,8 @@ _MUCH_BETTER = 0.2
 
 #: Where so much less of the clients' samples is named as the server's are, the server's classes are others altogether.
 _UNLIKE = 0.25
+#: A vote has so many numbers where it is weighed by the server's classes; fewer where it is not.
+_WEIGHED = 7
 #: So near to one client there is no spread.
 _ALONE = 1e-9
 
@@ -34,7 +37,8 @@ class Verdict:
     """What the clients of the last rounds say of the last answers.
 
     Attributes:
-        rounds: the votes of each round, the newest last, as JSON can say them: three numbers or seven each.
+        rounds: the votes of each round, the newest last, as JSON can say them: three numbers or seven each, and
+            three more of each client's witnesses.
         answer: who answers (`mrtf_args.answer`).
     """
 
@@ -44,8 +48,11 @@ class Verdict:
     @classmethod
     def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
-        received = [update.extra[VOTES].double().flatten() for update in updates if VOTES in update.extra]
-        newest = [votes.tolist() for votes in received if float(votes[2]) > 0]
+        told = [update.extra for update in updates if VOTES in update.extra and float(update.extra[VOTES][2]) > 0]
+        newest = [
+            [float(number) for key in (VOTES, WITNESSES) if key in extra for number in extra[key].flatten()]
+            for extra in told
+        ]
         return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
     @property
@@ -78,17 +85,24 @@ class Verdict:
         """The accuracy of the model that answers, by its clients, and the standard error of that.
 
         Where clients have weighed their votes by the server's classes it is of these, as far as `_other_classes` says,
-        and `estimated_unweighed` is what it would be of the clients' own.
+        and `estimated_unweighed` is what it would be of the clients' own. Where clients have witnesses, both are less
+        by what these do not find.
         """
         votes, share = self._votes(_FADING_FAST), self.refined_share
-        plain = _ratio([(_hits(vote, share), vote[2]) for vote in votes])
-        weighed = [(_hits(vote[3:], share), vote[5]) for vote in votes if len(vote) == 7]
-        if plain is None or not weighed:
-            accuracy, error = plain or (None, None)
-            return {"estimated_accuracy": accuracy, "estimated_error": error}
-        accuracy, error = _towards(plain, _weighed_ratio(weighed), self._other_classes())
-        without = {"estimated_unweighed": plain[0], "estimated_unweighed_error": plain[1]}
-        return {"estimated_accuracy": accuracy, "estimated_error": error, **without}
+        plain = _ratio([(found_by(vote, share), vote[2]) for vote in votes])
+        if plain is None:
+            return {"estimated_accuracy": None, "estimated_error": None}
+        flattery = _ratio(differences([vote for votes in self.rounds for vote in votes], share))
+        plain = _without_flattery(plain, flattery)
+        told: dict[str, float | None] = {"estimated_accuracy": plain[0], "estimated_error": plain[1]}
+        weighed = [(found_by(vote[3:], share), vote[5]) for vote in votes if len(vote) >= _WEIGHED]
+        if weighed:
+            moved = _weighed_ratio(weighed)
+            moved = None if moved is None else _without_flattery(moved, flattery)
+            accuracy, error = _towards(plain, moved, self._other_classes())
+            told = {"estimated_accuracy": accuracy, "estimated_error": error}
+            told |= {"estimated_unweighed": plain[0], "estimated_unweighed_error": plain[1]}
+        return told if flattery is None else {**told, "estimated_flattery": max(0.0, -flattery[0])}
 
     def comparison(self) -> dict[str, float | None]:
         """What the clients gain by the refined model, the standard error of that, and how far it is it that answers."""
@@ -102,7 +116,7 @@ class Verdict:
         A model that misses a class, or names one always, does so on both sides: what it names alike on both says
         nothing of the server's classes.
         """
-        votes = [vote for vote in self._votes() if len(vote) == 7]
+        votes = [vote for vote in self._votes() if len(vote) >= _WEIGHED]
         alike = sum(vote[6] for vote in votes) / sum(vote[2] for vote in votes)
         return min(1.0, max(0.0, 1.0 - alike) / _UNLIKE)
 
@@ -120,9 +134,11 @@ class Verdict:
         ]
 
 
-def _hits(vote: list[float], share: float) -> float:
-    """Those of the answer, as far as the two that were judged can tell: a model between them has rather more."""
-    return (1 - share) * vote[0] + share * vote[1]
+def _without_flattery(told: tuple[float, float], difference: tuple[float, float] | None) -> tuple[float, float]:
+    """What clients tell, less what their witnesses do not find; by chance these may find more, and flattery cannot."""
+    if difference is None:
+        return told
+    return max(0.0, told[0] + min(0.0, difference[0])), min(1.0, math.hypot(told[1], difference[1]))
 
 
 def _ratio(pairs: _Pairs) -> tuple[float, float] | None:

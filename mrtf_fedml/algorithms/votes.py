@@ -2,7 +2,8 @@
 
 Three numbers: its hits with the base's model, with the refined one, and how many answers it asked for. Where the server
 has told the shares of the classes that it names, four more: the same three, weighed as if the client had its classes in
-these shares, and how far the refined model names the client's samples as it names the server's.
+these shares, and how far the refined model names the client's samples as it names the server's. By its witnesses, apart
+from these, the plain three.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from ..models.weights import load
 from .exchange import ClientTask, ClientUpdate, Weights
 from .judging import CLASSES, REFINERY, received_candidates
+from .witnesses import WITNESSES
 
 #: What a client tells, [3] or [7].
 VOTES = REFINERY + "votes"
@@ -29,10 +31,15 @@ _MOST_ANSWERS = 2.0**53
 _ROUNDING = 1e-6
 
 
-def told_votes(model: nn.Module, task: ClientTask, judged: Iterable[Any]) -> dict[str, Tensor]:
+def told_votes(
+    model: nn.Module, task: ClientTask, judged: Iterable[Any], witnesses: Iterable[Any] | None = None
+) -> dict[str, Tensor]:
     """What a client tells of the models that it has received, by these samples; nothing before the first answer."""
     candidates = received_candidates(task)
-    return {VOTES: votes_on(model, candidates, judged, task.extra.get(CLASSES))} if candidates else {}
+    if not candidates:
+        return {}
+    told = {VOTES: votes_on(model, candidates, judged, task.extra.get(CLASSES))}
+    return told if witnesses is None else {**told, WITNESSES: votes_on(model, candidates, witnesses)}
 
 
 @torch.inference_mode()
@@ -105,6 +112,9 @@ def unusable_votes(update: ClientUpdate) -> str | None:
     if counted and len(counts) == 7:
         # Who has all of the server's classes has its whole say; nobody has more.
         counted = _are_hits(counts[3:6], counts[2]) and 0 <= counts[6] <= _MOST_ANSWERS
+    if counted and WITNESSES in update.extra:
+        witnesses = update.extra[WITNESSES].double().flatten().tolist()
+        counted = len(witnesses) == 3 and _are_hits(witnesses, counts[2])
     return None if counted else "its votes on the models are no hits among samples"
 
 

@@ -19,6 +19,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feedback": "judged",
         "answer": "judged",
         "client_judgement": True,
+        "client_witnesses": 0.05,
         "estimate_classes": "server",
         "target_smoothing": 0.75,
         "smoothing_fade": 0.75,

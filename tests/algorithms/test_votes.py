@@ -10,6 +10,7 @@ from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, algorithm_of
 from mrtf_fedml.algorithms.votes import VOTES, class_weights, unusable_votes, votes_on
+from mrtf_fedml.algorithms.witnesses import WITNESSES
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
 
@@ -88,6 +89,22 @@ def test_votes_at_positions_are_weighed_by_each_position_s_class() -> None:
 def test_weighed_votes_that_no_client_can_have_are_refused(votes: list[float], usable: bool) -> None:
     update = ClientUpdate(0, 9, {}, None, {VOTES: torch.tensor(votes, dtype=torch.float64)})
     assert (unusable_votes(update) is None) == usable
+
+
+@pytest.mark.parametrize(
+    ("witnesses", "usable"),
+    [
+        ([1.0, 2.0, 2.0], True),
+        ([0.0, 0.0, 0.0], True),
+        ([3.0, 2.0, 2.0], False),
+        ([1.0, 2.0, 6.0], False),
+        ([-1.0, 2.0, 2.0], False),
+        ([1.0, 2.0], False),
+    ],
+)
+def test_witnesses_that_no_client_can_have_are_refused(witnesses: list[float], usable: bool) -> None:
+    told = {VOTES: torch.tensor([3.0, 4.0, 5.0]), WITNESSES: torch.tensor(witnesses)}
+    assert (unusable_votes(ClientUpdate(0, 9, {}, None, told)) is None) == usable
 
 
 def test_a_client_that_is_told_the_classes_tells_seven_numbers_and_trains_the_same() -> None:
