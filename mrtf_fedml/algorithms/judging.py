@@ -28,6 +28,13 @@ CLASSES = REFINERY + "classes"
 _KEPT_BACK = 0.1
 #: A client with fewer samples keeps them all for training.
 _LEAST_SAMPLES = 4
+#: What needs clients that judge: by key the wish, None for any number above 0, and what it becomes where none does.
+_NEED_JUDGES: dict[str, tuple[str | None, Any]] = {
+    "answer": ("judged", "refined"),
+    "feedback": ("judged", "never"),
+    "estimate_classes": ("server", "clients"),
+    "client_witnesses": (None, 0.0),
+}
 
 
 def settled(refinery: MrTFSettings, section: str, is_given: Callable[[str], bool], private: bool) -> MrTFSettings:
@@ -49,16 +56,17 @@ def settled(refinery: MrTFSettings, section: str, is_given: Callable[[str], bool
     # Without a step of refining there is one model only, and everything is the base's, to the bit.
     judging = judging and not private and refinery.refine_steps > 0
     refinery = replace(refinery, client_judgement=judging)
-    wishes = ("answer", "judged", "refined"), ("feedback", "judged", "never"), ("estimate_classes", "server", "clients")
-    for key, wish, instead in wishes:
-        if getattr(refinery, key) == wish and not judging:
-            if is_given(key) and refinery.refine_steps > 0:
-                raise UserError(
-                    f"{section}.{key} is {wish!r} but no client judges; set client_judgement to true, or {key} to "
-                    f"{instead}"
-                )
-            changed: dict[str, Any] = {key: instead}
-            refinery = replace(refinery, **changed)
+    for key, (wish, instead) in _NEED_JUDGES.items():
+        value = getattr(refinery, key)
+        if judging or not (value > 0 if wish is None else value == wish):
+            continue
+        if is_given(key) and refinery.refine_steps > 0:
+            raise UserError(
+                f"{section}.{key} is {value!r} but no client judges; set client_judgement to true, or {key} to "
+                f"{instead}"
+            )
+        changed: dict[str, Any] = {key: instead}
+        refinery = replace(refinery, **changed)
     return refinery
 
 

@@ -28,8 +28,6 @@ from .feedback import base_knows_the_start, between, next_start
 from .judging import (
     CLASSES,
     REFINERY,
-    held_out,
-    kept_back,
     kept_candidates,
     sent_candidates,
     settled,
@@ -42,7 +40,7 @@ from .standing_on import base_word, unless_named
 from .teachers_read import teachers_read
 from .verdict import Verdict
 from .votes import told_votes, unusable_votes
-from .witnesses import called
+from .witnesses import kept_from_training, parted
 
 _log = logging.getLogger(__name__)
 
@@ -80,9 +78,7 @@ class MrTF(Algorithm):
             # What a run writes down is what it does.
             self.own = self.refinery
         self.judging = self.refinery.client_judgement
-        self.kept_back = kept_back(self.refinery, settings.train)
-        #: Who judges by what never trains needs no others.
-        self.witnesses = 0.0 if self.kept_back > 0 else self.refinery.client_witnesses
+        self.kept_back, self.witnesses = kept_from_training(self.refinery, settings.train)
         self._warned_of_no_loss = False
 
     def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
@@ -118,8 +114,7 @@ class MrTF(Algorithm):
         """The base's; before it trains, a client judges on samples of its own."""
         if not self.judging:
             return self.base.train_client(model, task)
-        training, judged = held_out(task.data, self.kept_back, self.seed, task.client)
-        training, witnesses = called(training, self.witnesses, self.seed, task.client)
+        training, judged, witnesses = parted(task, self.kept_back, self.witnesses, self.seed)
         votes = told_votes(model, task, judged, witnesses)
         plain = replace(task, data=training, extra=without_judging(task.extra))
         update = self.base.train_client(model, plain)

@@ -13,12 +13,29 @@ from typing import Any
 import torch
 
 from ..randomness import torch_generator
-from .judging import REFINERY
+from ..settings import MrTFSettings, TrainSettings
+from .exchange import ClientTask
+from .judging import REFINERY, held_out, kept_back
 
 #: What a client tells by its witnesses: the hits of the base's model, of the refined one, and how many there are, [3].
 WITNESSES = REFINERY + "witnesses"
 #: A batch of one would join the one before it.
 _SMALLEST_BATCH = 2
+
+
+def kept_from_training(refinery: MrTFSettings, train: TrainSettings) -> tuple[float, float]:
+    """The shares of a client's samples that judge alone, and that witness: who judges by the first needs no others."""
+    judging = kept_back(refinery, train)
+    return judging, 0.0 if judging > 0 else refinery.client_witnesses
+
+
+def parted(
+    task: ClientTask, judging: float, witnessing: float, seed: int
+) -> tuple[Iterable[Any], Iterable[Any], Iterable[Any] | None]:
+    """A client's samples that train, those that judge, and its witnesses, by `kept_from_training`."""
+    training, judged = held_out(task.data, judging, seed, task.client)
+    training, witnesses = called(training, witnessing, seed, task.client)
+    return training, judged, witnesses
 
 
 def called(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[Any], Iterable[Any] | None]:

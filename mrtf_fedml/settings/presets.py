@@ -53,6 +53,7 @@ BECOMES: dict[tuple[str, Any], tuple[Any, ...]] = {
     ("answer", "judged"): ("refined",),
     ("client_judgement", True): (False,),
     ("estimate_classes", "server"): ("clients",),
+    ("client_witnesses", 0.05): (0.0,),
 }
 
 #: The preset of a run that names none, where the data are the user's own or a FedML project's.

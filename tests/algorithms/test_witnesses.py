@@ -16,6 +16,7 @@ from mrtf_fedml.algorithms.verdict import Verdict
 from mrtf_fedml.algorithms.votes import VOTES
 from mrtf_fedml.algorithms.witnesses import WITNESSES, called
 from mrtf_fedml.data.shards import TensorShard
+from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
 
 
@@ -143,3 +144,6 @@ def test_the_preset_calls_them_where_clients_judge_by_what_they_train_on() -> No
     assert share(preset="tuned", client_num_per_round=8) == 0.0, "there a tenth judges and never trains"
     assert share(preset="tuned", client_validation=0.2) == 0.0
     assert share(preset="paper") == share(preset="released") == 0.0
+    assert share(preset="tuned", clip=1.0, sigma=1.0) == 0.0, "nobody judges"
+    with pytest.raises(UserError, match=r"client_witnesses is 0\.1 but no client judges; set client_judgement to true"):
+        share(client_witnesses=0.1)
