@@ -1,0 +1,84 @@
+"""Ctrl-C at every moment of a call: what comes after still reaches the other side."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mrtf_fedml.fedml_bridge.cross_silo import protocol
+from mrtf_fedml.fedml_bridge.cross_silo.transports.apart import apart
+from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress
+from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
+from mrtf_fedml.settings import SiloSettings
+from tests.backends.cross_silo.federation import free_ports, wait_until
+from tests.backends.cross_silo.test_grpc import end
+
+
+def cut_off(call: Callable[[], Any], moment: int) -> bool:
+    """Whether Ctrl-C at this moment, counted where a function of Python begins or ends, cut the call off."""
+    left = moment
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal left
+        if event in ("call", "return"):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except (KeyboardInterrupt, RuntimeError):
+        # A condition that is cut off while it waits says that its lock is not locked.
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("way", ["ping", "send_message"])
+def test_a_goodbye_arrives_wherever_ctrl_c_has_cut_off_the_call_before(tmp_path: Path, way: str) -> None:
+    weights = {"large": torch.zeros(1000)}
+    ports, moment = free_ports(2), 1
+    with end(tmp_path, 0, ports) as server, end(tmp_path, 1, ports) as silo:
+        silo.send_message(protocol.status("silo", 1, protocol.ONLINE, {}))
+        while cut_off(lambda: getattr(silo, way)(protocol.answer("silo", 1, 0, 10, weights)), moment):
+            goodbye = protocol.status("silo", 1, f"goodbye {moment}", {})
+            apart(lambda goodbye=goodbye: silo.send_message(goodbye), seconds=30)
+            moment += 1
+        words = {f"goodbye {number}" for number in range(1, moment)}
+        wait_until(lambda: words <= {protocol.status_of(told)[0] for told in server.listener.received}, "all goodbyes")
+    assert moment > 10, "the call was cut off at several moments"
+
+
+def test_over_mqtt_too_a_goodbye_arrives_and_the_connection_is_closed(mqtt_s3: dict[str, Any]) -> None:
+    args = SimpleNamespace(run_id="interrupted", rank=1, client_id_list="[1]")
+    silo = MqttBackend(args, PartyAddress(1, 1, {0: 0, 1: 1}, 1, 60.0), SiloSettings(), *mqtt_s3.values())
+    silo.handle_receive_message()
+    moment = 1
+    while cut_off(lambda: silo.send_message(protocol.status("silo", 1, protocol.ONLINE, {})), moment):
+        goodbye = protocol.status("silo", 1, protocol.FINISHED, {})
+        # It returns when the broker has it.
+        apart(lambda goodbye=goodbye: silo.send_message(goodbye), seconds=30)
+        moment += 1
+    assert moment > 10, "the call was cut off at several moments"
+    apart(silo.stop_receive_message, seconds=30)
+
+
+def test_a_call_apart_gives_what_it_gives_and_is_not_waited_for_too_long() -> None:
+    never = threading.Event()
+    assert apart(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 // 0)
+    with pytest.raises(TimeoutError, match=r"longer than 0\.1 s"):
+        apart(never.wait, seconds=0.1)
+    never.set()
