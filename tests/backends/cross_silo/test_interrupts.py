@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
+from mrtf_fedml.fedml_bridge.cross_silo.inbox import Inbox
 from mrtf_fedml.fedml_bridge.cross_silo.transports.apart import apart
 from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress
 from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
@@ -72,6 +73,20 @@ def test_over_mqtt_too_a_goodbye_arrives_and_the_connection_is_closed(mqtt_s3: d
         moment += 1
     assert moment > 10, "the call was cut off at several moments"
     apart(silo.stop_receive_message, seconds=30)
+
+
+def test_an_inbox_is_open_wherever_ctrl_c_has_cut_off_a_look_into_it() -> None:
+    inbox, moment = Inbox(parties=1), 1
+    message = protocol.answer("silo", 1, 0, 10, {"w": torch.zeros(1)})
+    inbox.put(message)
+    while cut_off(lambda: inbox.next(0.0), moment):
+        again = threading.Thread(target=lambda: (inbox.put(message), inbox.next(0.0)), daemon=True)
+        again.start()
+        again.join(timeout=30)
+        assert not again.is_alive(), f"it was left locked at moment {moment}"
+        inbox.put(message)
+        moment += 1
+    assert moment > 3
 
 
 def test_a_call_apart_gives_what_it_gives_and_is_not_waited_for_too_long() -> None:
