@@ -1,4 +1,4 @@
-"""Ctrl-C at every moment of a call: what comes after still reaches the other side."""
+"""Ctrl-C at every moment of a call, and goodbyes that are overtaken: what comes after still reaches the other side."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import torch
 
 from mrtf_fedml.fedml_bridge.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.cross_silo.inbox import Inbox
+from mrtf_fedml.fedml_bridge.cross_silo.presence import Presence
 from mrtf_fedml.fedml_bridge.cross_silo.transports.apart import apart
 from mrtf_fedml.fedml_bridge.cross_silo.transports.backend import PartyAddress
 from mrtf_fedml.fedml_bridge.cross_silo.transports.mqtt import MqttBackend
 from mrtf_fedml.settings import SiloSettings
-from tests.backends.cross_silo.federation import free_ports, wait_until
+from tests.backends.cross_silo.federation import Federation, free_ports, wait_until
+from tests.backends.cross_silo.test_failures import metrics
 from tests.backends.cross_silo.test_grpc import end
+from tests.backends.cross_silo.test_malformed import party, rounds_in, terms_of
 
 
 def cut_off(call: Callable[[], Any], moment: int) -> bool:
@@ -97,3 +100,39 @@ def test_a_call_apart_gives_what_it_gives_and_is_not_waited_for_too_long() -> No
     with pytest.raises(TimeoutError, match=r"longer than 0\.1 s"):
         apart(never.wait, seconds=0.1)
     never.set()
+
+
+def test_a_goodbye_is_the_last_word_of_its_incarnation_and_of_no_other() -> None:
+    presence = Presence([1, 2])
+    presence.heard(0, "first")
+    presence.leave(0, "first")
+    assert not presence.heard(0, "first"), "it was sent before the goodbye, and came after it"
+    assert (presence.here, presence.away) == (frozenset(), [])
+    assert presence.heard(0, "second")
+    presence.leave(0, "first")
+    assert presence.here == {0}, "the goodbye of the process before is not its own"
+    presence.leave(1, "early")
+    assert not presence.heard(1, "early"), "the goodbye has overtaken the hello"
+    assert presence.here == {0}
+
+
+def test_messages_that_a_goodbye_has_overtaken_bring_no_silo_back(tmp_path: Path) -> None:
+    with Federation(tmp_path, 2, comm_round=3, model="mlp") as federation:
+        federation.comm["silo_timeout"] = 1000.0
+        server, silo, leaving = federation.start(0), federation.start(1), party(federation, 2)
+        try:
+            hello = [protocol.status("leaving", 2, protocol.ONLINE, terms_of(federation)) for _ in range(2)]
+            leaving.send_message(hello[0])
+            wait_until(lambda: rounds_in(leaving), "a round")
+            asked = rounds_in(leaving)[0]
+            leaving.send_message(protocol.status("leaving", 2, protocol.FINISHED, {}))
+            leaving.send_message(hello[1])
+            leaving.send_message(protocol.answer("leaving", 2, 0, 10, protocol.weights_in(asked)))
+            # Its port is open still, so it could take a round in that it will never answer.
+            wait_until(lambda: len(rounds_in(leaving)) > 1 or not server.process.is_alive(), "the end")
+            assert len(rounds_in(leaving)) == 1
+            assert [server.ended(), silo.ended()] == [0, 0], server.told
+        finally:
+            leaving.stop_receive_message()
+        assert [line["clients"] for line in metrics(federation)] == [[0, 1], [0], [0]]
+        assert metrics(federation)[0]["left_out"] == {"1": "it was lost before it answered"}
