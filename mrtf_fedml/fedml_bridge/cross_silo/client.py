@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +23,8 @@ from .expected_weights import ExpectedWeights, Malformed
 from .liveness import Watch, interval_of
 from .manager import SiloManager, seconds_until
 from .terms import Terms
+from .transports.apart import apart
+from .transports.backend import Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -169,9 +171,9 @@ class Silo(SiloManager):
 
     def _take_leave(self) -> None:
         """Spare the server the wait for this silo; if the server cannot be reached either, so be it."""
-        goodbye = threading.Thread(target=self.tries_to_send, args=(self._status(protocol.FINISHED),), daemon=True)
-        goodbye.start()
-        goodbye.join(timeout=_LEAVE_SECONDS)
+        goodbye = self._status(protocol.FINISHED)
+        with contextlib.suppress(Unreachable, TimeoutError):
+            apart(lambda: self.com_manager.send_message(goodbye), _LEAVE_SECONDS)
 
     def _status(self, word: str) -> Message:
         return protocol.status(self.incarnation, self.address.own_id, word, self.terms.facts())

@@ -24,7 +24,8 @@ class Inbox:
     """
 
     def __init__(self, parties: int) -> None:
-        self._waiting: queue.Queue[Message] = queue.Queue(_MOST)
+        # One that Ctrl-C cannot leave locked: a server that is interrupted looks into it once more.
+        self._waiting: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._models: Counter[int] = Counter()
         self._most_models = _MODELS_OF_ONE * parties
         self._lock = threading.Lock()
@@ -36,10 +37,9 @@ class Inbox:
             # Strangers may give themselves any number of names, so all together are bounded too.
             if heavy and (self._models[sender] >= _MODELS_OF_ONE or self._models.total() >= self._most_models):
                 return False
-            try:
-                self._waiting.put_nowait(message)
-            except queue.Full:
+            if self._waiting.qsize() >= _MOST:
                 return False
+            self._waiting.put(message)
             self._models[sender] += heavy
             return True
 

@@ -9,12 +9,14 @@ class Presence:
     """The silos that are here, each in one of its incarnations.
 
     Sends run in threads of their own and may find a silo lost while the main thread hears of it again, so a loss
-    counts only for the incarnation that it was observed in.
+    counts only for the incarnation that it was observed in. A goodbye is the last word of its incarnation: messages
+    that were sent before it and arrive after it bring nobody back.
     """
 
     def __init__(self, ids: list[int]) -> None:
         self._ids = ids
         self._incarnations: dict[int, str] = {}
+        self._left: dict[int, str] = {}
         self._here: set[int] = set()
         self._gone: set[int] = set()
         self._excluded: set[int] = set()
@@ -42,6 +44,8 @@ class Presence:
     def heard(self, client: int, incarnation: str) -> bool:
         """A sign of life; True where it is of a process that was not known."""
         with self._lock:
+            if self._left.get(client) == incarnation:
+                return False
             anew = self._incarnations.get(client) != incarnation
             self._incarnations[client] = incarnation
             if client not in self._excluded:
@@ -63,9 +67,12 @@ class Presence:
             self._here.discard(client)
             self._gone.add(client)
 
-    def leave(self, client: int) -> None:
-        """The silo has said goodbye."""
+    def leave(self, client: int, incarnation: str) -> None:
+        """The silo has said goodbye; one that was started anew since then stays."""
         with self._lock:
+            self._left[client] = incarnation
+            if self._incarnations.get(client, incarnation) != incarnation:
+                return
             self._here.discard(client)
             self._gone.add(client)
             self._incarnations.pop(client, None)

@@ -200,7 +200,7 @@ class SiloServer(SiloManager):
             return
         word, claimed = protocol.status_of(message)
         if word == protocol.FINISHED:
-            self.presence.leave(client)
+            self.presence.leave(client, protocol.incarnation_of(message))
             return
         reason = self.terms.difference(claimed, client + 1)
         if reason is not None:

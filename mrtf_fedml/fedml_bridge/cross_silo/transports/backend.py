@@ -18,6 +18,7 @@ from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.communication.observer import Observer
 from torch import Tensor
 
+from .apart import apart
 from .codec import UnreadableMessage
 
 _log = logging.getLogger(__name__)
@@ -93,14 +94,22 @@ class SiloBackend(BaseCommunicationManager):
 
     def send_message(self, msg: Message) -> None:
         """Bring the message to its receiver, or raise `Unreachable`."""
-        raise Unreachable(f"{type(self).__name__} cannot send")
+        apart(lambda: self._send(msg))
 
     def ping(self, msg: Message) -> None:
         """Send a small message without waiting, and without minding if it is lost."""
         try:
-            self.send_message(msg)
+            apart(lambda: self._ping(msg))
         except Unreachable as error:
             _log.debug("a ping was lost: %s", error)
+
+    def _send(self, msg: Message) -> None:
+        """What `send_message` does, never called from the main thread."""
+        raise Unreachable(f"{type(self).__name__} cannot send")
+
+    def _ping(self, msg: Message) -> None:
+        """What `ping` does, never called from the main thread."""
+        self._send(msg)
 
     def read(self, raw: Any) -> Message:
         """The message behind what arrived."""

@@ -143,7 +143,7 @@ class GrpcBackend(SiloBackend):
             raise UnreadableMessage(f"{name_of(caller)} speaks in the name of {str(message.get_sender_id())[:20]!r}")
         return message
 
-    def send_message(self, msg: Message) -> None:
+    def _send(self, msg: Message) -> None:
         """Call the receiver; one that does not listen yet is called again, for `patience` seconds in all."""
         request = self._request(msg)
         stub = self._stub(int(msg.get_receiver_id()))
@@ -165,7 +165,7 @@ class GrpcBackend(SiloBackend):
                     raise Unreachable(f"{target} ({error.code().name}: {error.details()})") from error
             time.sleep(0.2)
 
-    def ping(self, msg: Message) -> None:
+    def _ping(self, msg: Message) -> None:
         """Call without waiting for the answer."""
         stub = self._stub(int(msg.get_receiver_id()))
         call = stub.sendMessage.future(self._request(msg), timeout=_PING_SECONDS)

@@ -34,7 +34,7 @@ class MpiBackend(SiloBackend):
         self._receiving.daemon = True
         self._receiving.start()
 
-    def send_message(self, msg: Message) -> None:
+    def _send(self, msg: Message) -> None:
         """Hand the message to MPI, which knows no dead receiver: mpirun ends the run if there is one."""
         with self._sending:
             self._comm.send(msg, dest=self._ranks[int(msg.get_receiver_id())])

@@ -94,7 +94,7 @@ class MqttBackend(SiloBackend):
         while self._packed:
             self._remove(self._packed.pop())
 
-    def send_message(self, msg: Message) -> None:
+    def _send(self, msg: Message) -> None:
         """Publish, and wait until the broker has taken the message over."""
         info = self._publish(msg)
         try:
@@ -104,7 +104,7 @@ class MqttBackend(SiloBackend):
         if not info.is_published():
             raise Unreachable(f"the MQTT broker (no acknowledgement in {self._address.patience:g} s)")
 
-    def ping(self, msg: Message) -> None:
+    def _ping(self, msg: Message) -> None:
         """Publish without waiting."""
         self._publish(msg)
 

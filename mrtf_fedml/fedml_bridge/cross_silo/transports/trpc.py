@@ -57,14 +57,14 @@ class TrpcBackend(SiloBackend):
         """The message around what was brought."""
         return message_of(raw)
 
-    def send_message(self, msg: Message) -> None:
+    def _send(self, msg: Message) -> None:
         """Call the receiver and wait until it has the message."""
         try:
             rpc.rpc_sync(self._receiver(msg), _bring, args=(msg.get_params(),), timeout=self._patience)
         except RuntimeError as error:
             raise Unreachable(f"{self._receiver(msg)} ({str(error).splitlines()[0]})") from error
 
-    def ping(self, msg: Message) -> None:
+    def _ping(self, msg: Message) -> None:
         """Call without waiting."""
         try:
             rpc.rpc_async(self._receiver(msg), _bring, args=(msg.get_params(),), timeout=self._patience)
