@@ -23,6 +23,8 @@ REFINERY = "refinery/"
 _BASE, _REFINED = REFINERY + "base/", REFINERY + "refined/"
 #: The shares of the classes that the last targets name, [C], where clients judge for the server's classes.
 CLASSES = REFINERY + "classes"
+#: The share of its samples that a client is to keep as witnesses, once they are called (`witnesses.py`).
+CALLED = REFINERY + "called"
 
 #: What a client keeps back where it must and nothing else is said.
 _KEPT_BACK = 0.1
@@ -107,7 +109,7 @@ def kept_candidates(state: ServerState, base: Weights, refined: Weights) -> dict
 
 def sent_candidates(state: ServerState) -> dict[str, Tensor]:
     """What a client needs to judge, beside the start that it receives anyway."""
-    sent = {key: value for key, value in state.memory.items() if key.startswith((_BASE, _REFINED, CLASSES))}
+    sent = {key: value for key, value in state.memory.items() if key.startswith((_BASE, _REFINED, CLASSES, CALLED))}
     if not any(key.startswith(_REFINED) for key in sent):
         sent |= {_REFINED + name: value for name, value in state.answer.items()}
     return sent

@@ -40,7 +40,7 @@ from .standing_on import base_word, unless_named
 from .teachers_read import teachers_read
 from .verdict import Verdict
 from .votes import told_votes, unusable_votes
-from .witnesses import kept_from_training, parted
+from .witnesses import kept_from_training, parted, summons
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class MrTF(Algorithm):
         """The base's; before it trains, a client judges on samples of its own."""
         if not self.judging:
             return self.base.train_client(model, task)
-        training, judged, witnesses = parted(task, self.kept_back, self.witnesses, self.seed)
+        training, judged, witnesses = parted(task, self.kept_back, self.seed)
         votes = told_votes(model, task, judged, witnesses)
         plain = replace(task, data=training, extra=without_judging(task.extra))
         update = self.base.train_client(model, plain)
@@ -170,6 +170,7 @@ class MrTF(Algorithm):
             after = replace(after, weights=start, answer=between(refined.weights, base, verdict.refined_share))
             if self.judging:
                 kept = kept_candidates(after, base, refined.weights)
+                kept |= summons(self.witnesses, state.memory, own_loss, bench.classes)
                 if self.refinery.estimate_classes == "server":
                     kept[CLASSES] = named_shares(refined.targets).cpu()
                 after = replace(after, memory={**after.memory, **kept, _VERDICT: verdict.rounds})

@@ -2,7 +2,9 @@
 
 A client that judges by what it trains on finds a model better than it is; in long runs it knows its samples by heart.
 A twentieth of them is too little to judge with, since a round's clients would decide by some fifty answers; but what
-both say of the same model tells, over some rounds, by how much the clients' estimate is too good.
+both say of the same model tells, over some rounds, by how much the clients' estimate is too good. They are called when
+clients have begun to learn: a net that is leaving chance needs every sample (docs/evidence.md), and nobody knows by
+heart what it was shown before.
 """
 
 from __future__ import annotations
@@ -11,16 +13,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..randomness import torch_generator
+from ..refinery.rectify import relative_loss
 from ..settings import MrTFSettings, TrainSettings
-from .exchange import ClientTask
-from .judging import REFINERY, held_out, kept_back
+from .exchange import ClientTask, Memory
+from .judging import CALLED, REFINERY, held_out, kept_back
 
 #: What a client tells by its witnesses: the hits of the base's model, of the refined one, and how many there are, [3].
 WITNESSES = REFINERY + "witnesses"
 #: A batch of one would join the one before it.
 _SMALLEST_BATCH = 2
+#: Clients have begun to learn when their mean loss is below this share of log C.
+_LEARNING = 0.3
+#: No server has a client keep more.
+_MOST = 0.5
 
 
 def kept_from_training(refinery: MrTFSettings, train: TrainSettings) -> tuple[float, float]:
@@ -29,12 +37,17 @@ def kept_from_training(refinery: MrTFSettings, train: TrainSettings) -> tuple[fl
     return judging, 0.0 if judging > 0 else refinery.client_witnesses
 
 
-def parted(
-    task: ClientTask, judging: float, witnessing: float, seed: int
-) -> tuple[Iterable[Any], Iterable[Any], Iterable[Any] | None]:
-    """A client's samples that train, those that judge, and its witnesses, by `kept_from_training`."""
+def summons(share: float, memory: Memory, local_loss: float, classes: int) -> dict[str, Tensor]:
+    """What the server keeps, and tells its clients, from the round on after which they have begun to learn."""
+    begun = CALLED in memory or relative_loss(local_loss, classes) < _LEARNING
+    return {CALLED: torch.tensor(share, dtype=torch.float64)} if share > 0 and begun else {}
+
+
+def parted(task: ClientTask, judging: float, seed: int) -> tuple[Iterable[Any], Iterable[Any], Iterable[Any] | None]:
+    """A client's samples that train, those that judge, and its witnesses, where the server has called them."""
     training, judged = held_out(task.data, judging, seed, task.client)
-    training, witnesses = called(training, witnessing, seed, task.client)
+    share = float(task.extra[CALLED]) if CALLED in task.extra and judging == 0 else 0.0
+    training, witnesses = called(training, min(_MOST, max(0.0, share)), seed, task.client)
     return training, judged, witnesses
 
 

@@ -11,13 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF, algorithm_of
+from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF, ServerState, algorithm_of
+from mrtf_fedml.algorithms.judging import CALLED, sent_candidates
 from mrtf_fedml.algorithms.verdict import Verdict
 from mrtf_fedml.algorithms.votes import VOTES
-from mrtf_fedml.algorithms.witnesses import WITNESSES, called
+from mrtf_fedml.algorithms.witnesses import WITNESSES, called, parted, summons
 from mrtf_fedml.data.shards import TensorShard
 from mrtf_fedml.errors import UserError
 from tests.conftest import small_settings
+
+from .test_server_rules import scene, settings
 
 
 def shard(samples: int, batch_size: int = 10) -> TensorShard:
@@ -127,11 +130,46 @@ def test_a_client_trains_on_what_is_left_and_tells_three_numbers_more() -> None:
     model, start = nn.Linear(1, 3), {name: value.clone() for name, value in nn.Linear(1, 3).state_dict().items()}
     refined = {f"refinery/refined/{name}": value for name, value in start.items()}
     task = ClientTask(4, 1, start, shard(100), 100)
-    told = judging.train_client(model, replace(task, extra=refined))
+    before = judging.train_client(model, replace(task, extra=refined))
+    everything = plain.train_client(model, task)
+    assert all(torch.equal(before.weights[name], value) for name, value in everything.weights.items()), "not called"
+    assert WITNESSES not in before.extra
+    told = judging.train_client(model, replace(task, extra=refined | {CALLED: torch.tensor(0.05)}))
     expected = plain.train_client(model, replace(task, data=called(shard(100), 0.05, judging.seed, 4)[0]))
     assert all(torch.equal(told.weights[name], value) for name, value in expected.weights.items())
     assert told.extra[VOTES].tolist()[2] == 100, "all samples judge"
     assert told.extra[WITNESSES].tolist()[2] == 5
+
+
+def test_they_are_called_when_clients_have_begun_to_learn_and_stay_called() -> None:
+    """log 10 is 2.303, of which 0.3 are 0.691."""
+    assert summons(0.05, {}, local_loss=0.70, classes=10) == {}
+    assert summons(0.05, {}, local_loss=0.69, classes=10)[CALLED] == 0.05
+    assert summons(0.05, {CALLED: torch.tensor(0.05)}, local_loss=2.0, classes=10)[CALLED] == 0.05
+    assert summons(0.0, {}, local_loss=0.1, classes=10) == {}
+
+
+def test_the_server_keeps_the_call_and_sends_it_to_every_client() -> None:
+    def after(loss: float, **refinery: Any) -> ServerState:
+        bench, updates, state = scene()
+        updates = [replace(update, loss=loss) for update in updates]
+        mrtf = MrTF(settings(client_judgement=True, **refinery))
+        return mrtf.finish_round(state, updates, mrtf.aggregate(updates), bench)[0]
+
+    learning = after(0.01, client_witnesses=0.1)
+    assert float(learning.memory[CALLED]) == 0.1
+    assert float(sent_candidates(learning)[CALLED]) == 0.1
+    assert CALLED not in after(5.0, client_witnesses=0.1).memory, "they know nothing yet"
+    assert CALLED not in after(0.01).memory
+
+
+@pytest.mark.parametrize(("share", "kept"), [(7.0, 50), (-1.0, None), (0.05, 5)])
+def test_no_server_has_a_client_keep_more_than_half(share: float, kept: int | None) -> None:
+    data = shard(100, batch_size=100)
+    task = ClientTask(4, 1, {}, data, 100, {CALLED: torch.tensor(share)})
+    witnesses = parted(task, 0.0, seed=0)[2]
+    assert (None if witnesses is None else len(values(witnesses))) == kept
+    assert parted(task, 0.1, seed=0)[2] is None, "who judges by what never trains needs none"
 
 
 def test_the_preset_calls_them_where_clients_judge_by_what_they_train_on() -> None:
