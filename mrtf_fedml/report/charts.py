@@ -39,6 +39,7 @@ NAMES = {
     "estimated_gain_error": "Standard error of that gain",
     "estimated_unweighed": "Accuracy on the clients' own classes, as they estimate it",
     "estimated_unweighed_error": "Standard error of that accuracy",
+    "estimated_flattery": "What the clients' own samples flatter a model by, as their witnesses tell",
 }
 
 

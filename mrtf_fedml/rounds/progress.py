@@ -25,7 +25,7 @@ _SHOWN = {
 #: Shown under another word, or beside it, or at the end alone.
 _UNSHOWN = (
     *("estimated_accuracy", "estimated_error", "estimated_unweighed", "estimated_unweighed_error"),
-    *("estimated_gain", "estimated_gain_error", "refined_answers", "refined_share"),
+    *("estimated_flattery", "estimated_gain", "estimated_gain_error", "refined_answers", "refined_share"),
 )
 _COLUMNS = 80
 #: How many numbers stand beside the bar, which needs its room too.

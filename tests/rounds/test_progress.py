@@ -28,3 +28,12 @@ def test_what_an_algorithm_measures_is_never_left_out() -> None:
     shown = round_text({**line, "w" * 90: 2}, 10)
     for word in ("votes 0.250", *(f"{name} 1.000" for name in OWN), "w" * 90 + " 2"):
         assert word in shown
+
+
+def test_how_an_estimate_came_about_is_for_the_files() -> None:
+    told = {"estimated_accuracy": 0.9, "estimated_error": 0.02, "estimated_flattery": 0.05, "estimated_unweighed": 0.91}
+    line = {"round": 0, **EVERY_RUNS, **told, "estimated_unweighed_error": 0.01}
+    shown = round_text(line, 10)
+    assert "estimated 0.90 ± 0.02" in shown
+    assert "flattery" not in shown
+    assert "unweighed" not in shown
