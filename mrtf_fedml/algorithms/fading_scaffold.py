@@ -22,13 +22,13 @@ from .scaffold import Scaffold, ScaffoldSettings
 class FadingScaffoldSettings(ScaffoldSettings):
     """Scaffold's keys, and how fast the correction fades."""
 
-    #: After so many rounds the correction counts half. The larger, the nearer to Scaffold.
-    scaffold_fade: Positive = 20.0
+    #: After so many rounds the correction counts half, after twice as many a quarter. The larger, the nearer to Scaffold.
+    scaffold_half_life: Positive = 20.0
 
 
 @register_algorithm
 class FadingScaffold(Scaffold):
-    """Clients step along g + a_t (c - c_k), a_t = F / (F + t): Scaffold's step in round 0, FedAvg's in the end."""
+    """Clients step along g + a_t (c - c_k), a_t = 2^(-t / H): Scaffold's step in round 0, FedAvg's in the end."""
 
     name: ClassVar[str] = "FadingScaffold"
     Settings = FadingScaffoldSettings
@@ -36,5 +36,5 @@ class FadingScaffold(Scaffold):
 
     def for_client(self, state: ServerState, client: int) -> Weights:
         """The correction a_t (c - c_k); a client's new variate is what its own gradients were, whatever was added."""
-        share = self.own.scaffold_fade / (self.own.scaffold_fade + state.round)
+        share = 0.5 ** (state.round / self.own.scaffold_half_life)
         return {name: share * value for name, value in super().for_client(state, client).items()}

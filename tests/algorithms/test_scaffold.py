@@ -74,15 +74,15 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return errors.T @ x / len(x)
 
 
-def independent(option: int, momentum: float, fade: float = float("inf")) -> tuple[Tensor, Tensor, Tensor]:
-    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end; the correction fades by F / (F + t).
+def independent(option: int, momentum: float, half_life: float = float("inf")) -> tuple[Tensor, Tensor, Tensor]:
+    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end; the correction fades by 2^(-t / H).
 
     What a client's own gradients were is what it went, less what the correction added.
     """
     x = torch.cat([start()["weight"], start()["bias"][:, None]], dim=1).double()
     c, own = torch.zeros_like(x), torch.zeros(CLIENTS, *x.shape, dtype=torch.float64)
     for round_index, chosen in enumerate(SCHEDULE):
-        share = 1 / (1 + round_index / fade)
+        share = 2.0 ** (-round_index / half_life)
         delta_y, delta_c = torch.zeros_like(x), torch.zeros_like(x)
         for i in chosen:
             y, velocity, steps = x.clone(), torch.zeros_like(x), 0
@@ -121,8 +121,8 @@ def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
 
 @pytest.mark.parametrize("option", [1, 2])
 def test_fading_scaffold_follows_it_less_and_less(option: int) -> None:
-    state = run(FadingScaffold(settings(scaffold_option=option, scaffold_fade=2.0)))
-    x, c, own = independent(option, 0.9, fade=2.0)
+    state = run(FadingScaffold(settings(scaffold_option=option, scaffold_half_life=2.0)))
+    x, c, own = independent(option, 0.9, half_life=2.0)
     torch.testing.assert_close(joined(state.weights), x, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
@@ -130,10 +130,10 @@ def test_fading_scaffold_follows_it_less_and_less(option: int) -> None:
 
 
 def test_the_share_of_the_correction_by_hand() -> None:
-    """Half of it after `scaffold_fade` rounds, a quarter after three times as many."""
-    algorithm, plain = FadingScaffold(settings(scaffold_fade=20.0)), Scaffold(settings())
+    """Half of it after `scaffold_half_life` rounds, a quarter after twice as many."""
+    algorithm, plain = FadingScaffold(settings(scaffold_half_life=20.0)), Scaffold(settings())
     state = run(plain)
-    for round_index, share in ((0, 1.0), (20, 0.5), (60, 0.25)):
+    for round_index, share in ((0, 1.0), (20, 0.5), (40, 0.25)):
         sent = algorithm.for_client(replace(state, round=round_index), 1)
         whole = plain.for_client(state, 1)
         assert whole["bias"].any()
@@ -141,8 +141,8 @@ def test_the_share_of_the_correction_by_hand() -> None:
 
 
 def test_it_must_fade_after_some_time() -> None:
-    with pytest.raises(UserError, match="scaffold_fade is 0"):
-        FadingScaffold(settings(scaffold_fade=0))
+    with pytest.raises(UserError, match="scaffold_half_life is 0"):
+        FadingScaffold(settings(scaffold_half_life=0))
 
 
 def test_without_momentum_is_a_setting() -> None:
