@@ -22,7 +22,7 @@ from .scaffold import Scaffold, ScaffoldSettings
 class FadingScaffoldSettings(ScaffoldSettings):
     """Scaffold's keys, and how fast the correction fades."""
 
-    #: After so many rounds the correction counts half, after twice as many a quarter. The larger, the nearer to Scaffold.
+    #: After so many rounds the correction counts half, after twice as many a quarter.
     scaffold_half_life: Positive = 20.0
 
 
