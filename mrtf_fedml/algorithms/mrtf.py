@@ -185,7 +185,7 @@ class MrTF(Algorithm):
         if verdict.refined_share < 1:
             # The answer is scored anyway; what was refined is worth a curve too.
             predicted["refined"] = bench.logits(refined.weights)
-        estimate = {**verdict.estimate(), **verdict.comparison()} if self.judging else {}
+        estimate = {**verdict.estimate(self.kept_back > 0), **verdict.comparison()} if self.judging else {}
         return after, RoundReport(
             metrics={**base_report.metrics, "local_weight": refined.local_weight, **estimate, **bench.new_steps()},
             predictions={**base_report.predictions, **predicted},

@@ -81,12 +81,15 @@ class Verdict:
         gain = self._gain()
         return 0.0 if gain is None else min(1.0, max(0.0, gain[0] - gain[1] - least) / (_MUCH_BETTER - least))
 
-    def estimate(self) -> dict[str, float | None]:
+    def estimate(self, unseen: bool = False) -> dict[str, float | None]:
         """The accuracy of the model that answers, by its clients, and the standard error of that.
 
         Where clients have weighed their votes by the server's classes it is of these, as far as `_other_classes` says,
         and `estimated_unweighed` is what it would be of the clients' own. Where clients have witnesses, both are less
         by what these do not find.
+
+        Args:
+            unseen: whether clients judge by samples that never train, which flatter nobody.
         """
         votes, share = self._votes(_FADING_FAST), self.refined_share
         plain = _ratio([(found_by(vote, share), vote[2]) for vote in votes])
@@ -102,7 +105,9 @@ class Verdict:
             accuracy, error = _towards(plain, moved, self._other_classes())
             told = {"estimated_accuracy": accuracy, "estimated_error": error}
             told |= {"estimated_unweighed": plain[0], "estimated_unweighed_error": plain[1]}
-        return told if flattery is None else {**told, "estimated_flattery": max(0.0, -flattery[0])}
+        if flattery is None:
+            return {**told, "estimated_flattery": 0.0} if unseen else told
+        return {**told, "estimated_flattery": max(0.0, -flattery[0])}
 
     def comparison(self) -> dict[str, float | None]:
         """What the clients gain by the refined model, the standard error of that, and how far it is it that answers."""

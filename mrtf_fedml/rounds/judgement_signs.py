@@ -21,6 +21,8 @@ _REMEDY = {
     False: "federated_optimizer FedAvg leaves refining out",
 }
 OWN_SAMPLES = "samples of their own"
+#: Below this loss on the samples that they train on, clients know these by heart (docs/evidence.md).
+_BY_HEART = 0.1
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Judgement:
         refined_answers: whether it is the refined model that answers.
         rehearsable: whether the scene can be rehearsed.
         unweighed: the accuracy and its error on the clients' own classes, where the first two are of the server's.
+        by_heart: whether the clients know the samples that they judge by, and nobody knows how far these flatter.
     """
 
     accuracy: float
@@ -44,6 +47,7 @@ class Judgement:
     refined_answers: bool = True
     rehearsable: bool = True
     unweighed: tuple[float, float] | None = None
+    by_heart: bool = False
 
     @classmethod
     def told_in(cls, line: Mapping[str, Any], rehearsable: bool = True) -> Judgement | None:
@@ -54,7 +58,9 @@ class Judgement:
         gain, gain_error = line.get("estimated_gain"), line.get("estimated_gain_error") or 0.0
         plain, plain_error = line.get("estimated_unweighed"), line.get("estimated_unweighed_error")
         unweighed = None if plain is None or plain_error is None else (plain, plain_error)
-        return cls(accuracy, error, gain, gain_error, bool(line.get("refined_answers", True)), rehearsable, unweighed)
+        loss, refined = line.get("local_loss"), bool(line.get("refined_answers", True))
+        by_heart = loss is not None and loss < _BY_HEART and "estimated_flattery" not in line
+        return cls(accuracy, error, gain, gain_error, refined, rehearsable, unweighed, by_heart)
 
 
 def poor(judged: Judgement | None) -> str | None:
@@ -102,7 +108,7 @@ def judged_on(judged: Judgement | None, near: Nearness | None) -> str | None:
         return None
     plain = judged.accuracy if judged.unweighed is None else judged.unweighed[0]
     weighed = f", weighed by your classes ({plain:.2f} without)" if abs(judged.accuracy - plain) >= _WEIGHED else ""
-    samples = OWN_SAMPLES + weighed
+    samples = OWN_SAMPLES + weighed + (", which they know by heart, so rather too good" if judged.by_heart else "")
     if near is None:
         return f"{samples}, which nobody has compared with yours"
     if differs(near):

@@ -19,7 +19,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feedback": "judged",
         "answer": "judged",
         "client_judgement": True,
-        "client_witnesses": 0.05,
         "estimate_classes": "server",
         "target_smoothing": 0.75,
         "smoothing_fade": 0.75,
@@ -53,7 +52,6 @@ BECOMES: dict[tuple[str, Any], tuple[Any, ...]] = {
     ("answer", "judged"): ("refined",),
     ("client_judgement", True): (False,),
     ("estimate_classes", "server"): ("clients",),
-    ("client_witnesses", 0.05): (0.0,),
 }
 
 #: The preset of a run that names none, where the data are the user's own or a FedML project's.

@@ -22,6 +22,14 @@ def test_it_is_read_from_a_round_s_line() -> None:
     assert Judgement.told_in({"round": 0}) is None
 
 
+def test_an_estimate_by_samples_that_are_known_by_heart_says_so() -> None:
+    line = {"round": 3, "estimated_accuracy": 0.99, "estimated_error": 0.01, "local_loss": 0.02}
+    told = judged_on(Judgement.told_in(line), ALIKE)
+    assert told == "samples of their own, which they know by heart, so rather too good"
+    for other in ({"local_loss": 0.5}, {"local_loss": None}, {"estimated_flattery": 0.0}):
+        assert judged_on(Judgement.told_in({**line, **other}), ALIKE) == "samples of their own"
+
+
 def test_who_answers_in_the_refined_model_s_place_is_told() -> None:
     told = average_answers(JUDGED)
     assert told is not None

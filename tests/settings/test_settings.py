@@ -45,16 +45,16 @@ def test_the_defaults_are_the_papers_words() -> None:
         assert getattr(settings, key) == value
 
 
-def test_tuned_changes_fifteen_things_and_explicit_keys_win() -> None:
+def test_tuned_changes_fourteen_things_and_explicit_keys_win() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.feedback, tuned.target_smoothing, tuned.target_sharpness) == ("judged", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_shares, tuned.cluster_refinery) == (0.5, "estimated", False)
     assert tuned.base == "auto"
     assert (tuned.balance_fade, tuned.shares_fade, tuned.smoothing_fade) == (0.5, 0.25, 0.75)
     assert (tuned.teacher_weights, tuned.answer, tuned.client_judgement) == ("familiarity", "judged", True)
-    assert (tuned.estimate_classes, tuned.client_witnesses) == ("server", 0.05)
+    assert tuned.estimate_classes == "server"
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
-    assert len(PRESETS["tuned"]) == 15
+    assert len(PRESETS["tuned"]) == 14
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings.from_mapping({"preset": "tuned", "feedback": "adaptive"})
     assert (mixed.feedback, mixed.target_smoothing) == ("adaptive", 0.75)
