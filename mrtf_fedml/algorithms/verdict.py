@@ -48,11 +48,12 @@ class Verdict:
     @classmethod
     def after(cls, rounds: list[list[list[float]]], updates: Iterable[ClientUpdate], answer: str) -> Verdict:
         """With one more round; a client that judged nothing has no vote."""
-        told = [update.extra for update in updates if VOTES in update.extra and float(update.extra[VOTES][2]) > 0]
-        newest = [
+        # Flat before it is read: a silo's votes are checked as numbers, whatever their shape.
+        told = [
             [float(number) for key in (VOTES, WITNESSES) if key in extra for number in extra[key].flatten()]
-            for extra in told
+            for extra in (update.extra for update in updates if VOTES in update.extra)
         ]
+        newest = [votes for votes in told if votes[2] > 0]
         return cls([*rounds, newest][-_ROUNDS:] if newest else rounds, answer)
 
     @property

@@ -14,7 +14,7 @@ from torch import nn
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF, ServerState, algorithm_of
 from mrtf_fedml.algorithms.judging import CALLED, sent_candidates
 from mrtf_fedml.algorithms.verdict import Verdict
-from mrtf_fedml.algorithms.votes import VOTES
+from mrtf_fedml.algorithms.votes import VOTES, unusable_votes
 from mrtf_fedml.algorithms.witnesses import WITNESSES, called, parted, summons
 from mrtf_fedml.data.shards import TensorShard
 from mrtf_fedml.errors import UserError
@@ -122,6 +122,13 @@ def test_rounds_without_witnesses_are_read_beside_those_with_them() -> None:
         for k in range(2)
     ]
     assert Verdict.after(before, updates, "refined").estimate()["estimated_accuracy"] == pytest.approx(0.5)
+
+
+def test_votes_in_another_shape_are_read_as_the_numbers_that_were_checked() -> None:
+    told = {VOTES: torch.tensor([[5.0, 8.0, 10.0]]), WITNESSES: torch.tensor([[1.0], [1.0], [2.0]])}
+    update = ClientUpdate(0, 1, {}, None, told)
+    assert unusable_votes(update) is None
+    assert Verdict.after([], [update], "judged").rounds == [[[5.0, 8.0, 10.0, 1.0, 1.0, 2.0]]]
 
 
 def test_a_client_trains_on_what_is_left_and_tells_three_numbers_more() -> None:
