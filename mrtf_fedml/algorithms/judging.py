@@ -93,7 +93,12 @@ def held_out(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[
     if share == 0.0 or not hasattr(data, "part"):
         return data, data
     kept = 0 if data.samples < _LEAST_SAMPLES else max(1, round(share * data.samples))
-    order = torch.randperm(data.samples, generator=torch_generator(seed, "client validation", client))
+    return divided(data, kept, torch_generator(seed, "client validation", client))
+
+
+def divided(data: Any, kept: int, generator: torch.Generator) -> tuple[Iterable[Any], Iterable[Any]]:
+    """A shard without so many samples that are drawn, and these."""
+    order = torch.randperm(data.samples, generator=generator)
     # In their own order, so that batches are drawn from the training part as from any shard.
     return data.part(order[kept:].sort().values), data.part(order[:kept].sort().values)
 

@@ -19,7 +19,7 @@ from ..randomness import torch_generator
 from ..refinery.rectify import relative_loss
 from ..settings import MrTFSettings, TrainSettings
 from .exchange import ClientTask, Memory
-from .judging import CALLED, REFINERY, held_out, kept_back
+from .judging import CALLED, REFINERY, divided, held_out, kept_back
 
 #: What a client tells by its witnesses: the hits of the base's model, of the refined one, and how many there are, [3].
 WITNESSES = REFINERY + "witnesses"
@@ -63,8 +63,7 @@ def called(data: Any, share: float, seed: int, client: int) -> tuple[Iterable[An
     kept = min(round(share * data.samples), last - _SMALLEST_BATCH)
     if kept <= 0:
         return data, None
-    order = torch.randperm(data.samples, generator=torch_generator(seed, "client witnesses", client))
-    return data.part(order[kept:].sort().values), data.part(order[:kept].sort().values)
+    return divided(data, kept, torch_generator(seed, "client witnesses", client))
 
 
 def differences(votes: Iterable[Sequence[float]], share: float) -> list[tuple[float, float]]:
