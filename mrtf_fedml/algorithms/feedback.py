@@ -11,7 +11,7 @@ from .exchange import Weights
 from .verdict import Verdict
 
 #: What clients must gain, beyond chance, for something to be sent back on a base whose clients keep state. The state
-#: belongs to the start that they knew: another start must gain more than it upsets (docs/evidence.md).
+#: belongs to the start that they knew: another start must gain more than it upsets (docs/choices.md).
 _WORTH_UPSETTING = 0.1
 
 
@@ -28,7 +28,7 @@ def next_start(
     """theta_t of the next round. `adaptive` trusts the refined model as long as the clients know little.
 
     What `judged` sends back must also tell samples apart: while models are at chance, those that name the most frequent
-    class are found better, and who starts from them takes longer to leave it (docs/evidence.md).
+    class are found better, and who starts from them takes longer to leave it (docs/choices.md).
 
     Args:
         feedback: the user's word.

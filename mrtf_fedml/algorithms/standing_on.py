@@ -4,7 +4,7 @@ Scaffold's variates tell a client what everybody's gradients are expected to be;
 Where a client is chosen often, the refinery gained by them in its first rounds and lost by them in the end, so they
 fade; where it is seldom chosen, it gained more by sending the refined model back, which Scaffold bears less. Where all
 clients take part, nobody's gradients need be expected, and a client whose labels are wrong shows in its model, which a
-variate would draw to the others' (docs/evidence.md).
+variate would draw to the others' (docs/choices.md).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from .witnesses import WITNESSES, differences, found_by
 #: better changes slowly, and is told by many; how good they are changes fast while they learn.
 _ROUNDS, _FADING, _FADING_FAST = 5, 0.6, 0.3
 #: Standard errors by which the base's model must be found better to answer in the refined one's place. With one, chance
-#: chose it too often: clients flatter the model that was trained on their samples (docs/evidence.md).
+#: chose it too often: clients flatter the model that was trained on their samples (docs/choices.md).
 _BEYOND_CHANCE = 2.0
 #: Where clients find both models level, this share of the refined one answers: between two models that err in different
 #: ways lies one that errs less. Where it may be better by so much, for all they know, the refined one answers alone.

@@ -3,7 +3,7 @@
 A client that judges by what it trains on finds a model better than it is; in long runs it knows its samples by heart.
 A twentieth of them is too little to judge with, since a round's clients would decide by some fifty answers; but what
 both say of the same model tells, over some rounds, by how much the clients' estimate is too good. They are called when
-clients have begun to learn: a net that is leaving chance needs every sample (docs/evidence.md), and nobody knows by
+clients have begun to learn: a net that is leaving chance needs every sample (docs/estimates.md), and nobody knows by
 heart what it was shown before.
 """
 

@@ -21,7 +21,7 @@ _REMEDY = {
     False: "federated_optimizer FedAvg leaves refining out",
 }
 OWN_SAMPLES = "samples of their own"
-#: Below this loss on the samples that they train on, clients know these by heart (docs/evidence.md).
+#: Below this loss on the samples that they train on, clients know these by heart (docs/estimates.md).
 _BY_HEART = 0.1
 
 
