@@ -5,7 +5,8 @@
     python benchmarks/evidence.py DATA OUT --show       # nothing is run: the tables of what is there, and the picture
 
 DATA has the .npz files (evidence_scenes.py names them, and says what makes those that are not at hand). A scene's runs
-are those of `mrtf compare`, in OUT/SCENE, so what was done is not done again. Labels mark the answers; no run reads one.
+are those of `mrtf compare`, in OUT/SCENE, so what was done is not done again. Labels mark the answers; no run reads
+one.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def _below(folder: Path, name: str) -> str:
 
 def _overview(scenes: dict[str, Scene], folder: Path) -> str:
     """A line per scene: mean over the rounds / last ten."""
-    text = ["| scene | seeds | FedAvg | Scaffold | `tuned` | windows of five below FedAvg |", "|---|---|---|---|---|---|"]
+    text = [
+        "| scene | seeds | FedAvg | Scaffold | `tuned` | windows of five below FedAvg |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, scene in scenes.items():
         known = {line.algorithm: line for line in _lines(folder, name)}
         figures = [f"{known[one].mean:.3f} / {known[one].last:.3f}" if one in known else "" for one in _SHOWN]

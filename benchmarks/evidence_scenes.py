@@ -104,8 +104,12 @@ SCENES = {
     "mnist_3": _scene("MNIST, server with 3 classes", "mnist", _MNIST.format("mnist_3.npz")),
     "fashion": _scene("Fashion-MNIST, Dirichlet 0.1", "mnist", _USPS.format("fashion.npz", 20) + _DIRICHLET),
     "colour": _scene("colour digits, LeNet", "mnistm", _LENET.format("mnistm_12k.npz", 20), others=OTHERS),
-    "colour_convnet": _scene("colour digits, ConvNet", "mnistm", _WIDE.format("mnistm_12k.npz", "convnet", 12), seeds=2),
-    "colour_resnet8": _scene("colour digits, ResNet8", "mnistm", _WIDE.format("mnistm_12k.npz", "resnet8", 12), seeds=1),
+    "colour_convnet": _scene(
+        "colour digits, ConvNet", "mnistm", _WIDE.format("mnistm_12k.npz", "convnet", 12), seeds=2
+    ),
+    "colour_resnet8": _scene(
+        "colour digits, ResNet8", "mnistm", _WIDE.format("mnistm_12k.npz", "resnet8", 12), seeds=1
+    ),
     "colour_long": _scene("colour digits, LeNet, 120 rounds", "mnistm", _LENET.format("mnistm_12k.npz", 120), seeds=1),
     "street": _scene("street digits, LeNet", "mnistm", _LENET.format("street_digits.npz", 30), others=OTHERS),
     "street_quarter": _scene(
