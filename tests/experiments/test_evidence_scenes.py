@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 def _scenes() -> dict[str, Any]:
     name = "evidence_scenes"
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look up their own module.
     sys.modules[name] = module
