@@ -43,10 +43,10 @@ def features_of_client(
 
 def refuse_noise(settings: RunSettings, name: str, what: str) -> None:
     """Refuse an algorithm whose clients tell something on which `dp_args` puts no noise."""
-    if settings.privacy.active:
+    if settings.privacy.promised:
         raise UserError(
             f"{name}'s clients tell {what}, on which there is no noise, so no privacy (dp_args) can be promised; leave "
-            "clip and sigma out, or choose another algorithm"
+            "clip, sigma and enable_dp out, or choose another algorithm"
         )
 
 

@@ -53,7 +53,7 @@ def settled(refinery: MrTFSettings, section: str, is_given: Callable[[str], bool
     if private and asked:
         raise UserError(
             f"{section}.{asked[0]}: what clients find of a model is told without noise, so no privacy (dp_args) can be "
-            f"promised; leave clip and sigma out, or {asked[0]}"
+            f"promised; leave clip, sigma and enable_dp out, or {asked[0]}"
         )
     # Without a step of refining there is one model only, and everything is the base's, to the bit.
     judging = judging and not private and refinery.refine_steps > 0

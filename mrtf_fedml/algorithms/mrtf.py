@@ -73,7 +73,7 @@ class MrTF(Algorithm):
         self.base.trains_as_released = self.refinery.local_training == "released"
         if self.base.keeps_client_state and self.refinery.feedback != "judged" and not self._is_given("feedback"):
             self.refinery = replace(self.refinery, feedback="never")
-        self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.active)
+        self.refinery = settled(self.refinery, self.section, self._is_given, settings.privacy.promised)
         if isinstance(self.own, MrTFSettings):
             # What a run writes down is what it does.
             self.own = self.refinery

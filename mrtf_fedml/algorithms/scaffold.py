@@ -66,10 +66,10 @@ class Scaffold(Algorithm):
                 "Scaffold's variates are gradients of SGD, but client_optimizer is "
                 f"{settings.train.client_optimizer!r} (train_args); set it to sgd"
             )
-        if settings.privacy.active:
+        if settings.privacy.promised:
             return (
                 "Scaffold's variates tell a client's gradient without noise, so no privacy (dp_args) can be promised; "
-                "leave clip and sigma out, or choose another algorithm"
+                "leave clip, sigma and enable_dp out, or choose another algorithm"
             )
         return None
 

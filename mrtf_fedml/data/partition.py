@@ -121,12 +121,13 @@ def by_user(users: Integers, clients: int) -> list[Integers]:
 
 
 def warn_of_single_samples(sizes: Mapping[int, int]) -> None:
-    """Tell which clients have one sample: known before training, in whose midst a model with BatchNorm would end."""
+    """Tell which clients have one sample: a BatchNorm that sees one value per channel has no statistics to take."""
     single = [client for client, samples in sizes.items() if samples == 1]
     if single:
         logger.warning(
-            "client %s has a single sample, on which a model with BatchNorm cannot train; ask for fewer clients, set "
-            "data_args.min_samples: 2 (partition_method dirichlet or user), or take a model without BatchNorm",
+            "client %s has a single sample, of which BatchNorm may have no statistics (it then takes running ones); "
+            "ask for fewer clients, set data_args.min_samples: 2 (partition_method dirichlet or user), or take a model "
+            "without BatchNorm",
             listed(single),
         )
 

@@ -78,7 +78,10 @@ class AlgorithmTrainer(ClientTrainer):
     def on_after_local_training(self, train_data: Iterable[Any], device: torch.device, args: Any) -> None:
         """Differential privacy, FedML's or ours; then the update may leave."""
         super().on_after_local_training(train_data, device, args)
-        if self._update is not None and self.algorithm.settings.privacy.active:
+        privacy = self.algorithm.settings.privacy
+        if self._update is not None and privacy.promised:
+            self._refuse_extra(self._update)
+        if self._update is not None and privacy.active:
             self._update = self._private(self._update)
         self._sealed = True
 
@@ -91,11 +94,14 @@ class AlgorithmTrainer(ClientTrainer):
         So does a sample count of the algorithm's own; that of the shard is FedML's to tell.
         """
         settings = self.algorithm.settings
-        if update.extra:
-            raise UserError(
-                f"{self.algorithm.name} sends {', '.join(update.extra)} beside the weights, without noise, so no "
-                "privacy (dp_args) can be promised; leave clip and sigma out, or choose another algorithm"
-            )
         generator = noise_generator(settings, update.client, int(self.args.round_idx))
         weights = protected(self._start, update.weights, settings.privacy, generator)
         return replace(update, weights=weights, samples=self.local_sample_number, loss=None)
+
+    def _refuse_extra(self, update: ClientUpdate) -> None:
+        """Noise, FedML's or ours, is put on the weights alone."""
+        if update.extra:
+            raise UserError(
+                f"{self.algorithm.name} sends {', '.join(update.extra)} beside the weights, without noise, so no "
+                "privacy (dp_args) can be promised; leave clip, sigma and enable_dp out, or choose another algorithm"
+            )

@@ -33,3 +33,8 @@ class PrivacySettings:
     def active(self) -> bool:
         """Whether updates are changed before they leave."""
         return not self.enable_dp and (self.clip is not None or self.sigma > 0)
+
+    @property
+    def promised(self) -> bool:
+        """Whether clients are promised privacy, ours or FedML's: noise is on their weights, and on nothing beside."""
+        return self.enable_dp or self.active

@@ -36,9 +36,10 @@ def test_without_steps_they_are_fedavg(algorithm: Any) -> None:
     assert equal(taught.weights, taught.answer), "the student goes back to the clients"
 
 
+@pytest.mark.parametrize("promised", [{"clip": 1.0, "sigma": 0.1}, {"enable_dp": True}])
 @pytest.mark.parametrize("algorithm", [FedAUX, UWA])
-def test_what_clients_tell_has_no_noise_so_none_is_promised(algorithm: Any) -> None:
-    private = RunSettings.from_config({"dp_args": {"clip": 1.0, "sigma": 0.1}})
+def test_what_clients_tell_has_no_noise_so_none_is_promised(algorithm: Any, promised: dict[str, Any]) -> None:
+    private = RunSettings.from_config({"dp_args": promised})
     with pytest.raises(UserError, match=r"no privacy \(dp_args\) can be promised"):
         algorithm(private)
 

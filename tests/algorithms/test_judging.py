@@ -165,8 +165,10 @@ def test_a_judging_client_trains_as_the_base_does_on_what_is_left() -> None:
 
 
 def test_where_clients_cannot_judge_the_preset_gives_way_and_the_user_is_told() -> None:
-    private = algorithm_of(small_settings(preset="tuned", clip=1.0, sigma=1.0))
-    assert (private.own.client_judgement, private.own.answer, private.own.feedback) == (False, "refined", "never")
+    # Ours, and FedML's own: its noise is on the weights alone, too.
+    for promised in ({"clip": 1.0, "sigma": 1.0}, {"enable_dp": True}):
+        private = algorithm_of(small_settings(preset="tuned", **promised))
+        assert (private.own.client_judgement, private.own.answer, private.own.feedback) == (False, "refined", "never")
     with pytest.raises(UserError, match="client_validation: what clients find of a model is told without noise"):
         algorithm_of(small_settings(client_validation=0.1, clip=1.0, sigma=1.0))
     with pytest.raises(UserError, match="answer is 'judged' but no client judges; set client_judgement"):

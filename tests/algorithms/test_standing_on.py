@@ -31,7 +31,7 @@ def test_variates_stand_in_from_a_quarter_of_the_clients_on_and_not_with_all_of_
     assert algorithm.sections()["mrtf_args"]["base"] == base, "what a run writes down is what it does"
 
 
-@pytest.mark.parametrize("change", [{"clip": 1.0, "sigma": 0.1}, {"client_optimizer": "adam"}])
+@pytest.mark.parametrize("change", [{"clip": 1.0, "sigma": 0.1}, {"enable_dp": True}, {"client_optimizer": "adam"}])
 def test_where_scaffold_cannot_stand_it_is_fedavg(change: dict[str, Any]) -> None:
     assert standing(client_num_per_round=10, **change).base.name == "FedAvg"
     with pytest.raises(UserError, match="Scaffold's variates"):

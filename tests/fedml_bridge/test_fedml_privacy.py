@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mrtf_fedml import FedAvgAggregator, MrTFTrainer
-from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of
+from mrtf_fedml.fedml_bridge.messages import EXTRA, LOSS, weights_of
 from tests.fedml_bridge.four_clients import (
     CLIENTS,
     SHARES,
@@ -98,9 +98,11 @@ def test_a_whole_run_of_mrtf_hears_and_refines_noised_models(tmp_path: Path) -> 
 
 
 def test_local_noise_leaves_with_the_weights_and_spares_the_loss(tmp_path: Path) -> None:
-    def message_of(folder: Path, **options: Any) -> Weights:
+    """Nothing else leaves without noise: of a variate, which tuned would send here, the weights could be told."""
+
+    def message_of(folder: Path, base: str = "auto", **options: Any) -> Weights:
         folder.mkdir()
-        args, device, dataset, model = project(folder)
+        args, device, dataset, model = project(folder, base=base)
         vars(args).update(options, round_idx=0)
         trainer = MrTFTrainer(model, args)
         trainer.set_id(2)
@@ -109,7 +111,8 @@ def test_local_noise_leaves_with_the_weights_and_spares_the_loss(tmp_path: Path)
         trainer.on_after_local_training(dataset[5][2], device, args)
         return trainer.get_model_params()
 
-    plain = message_of(tmp_path / "plain")
+    plain = message_of(tmp_path / "plain", base="FedAvg")
+    assert any(key.startswith(EXTRA) for key in message_of(tmp_path / "variates"))
     torch.manual_seed(4)
     noised = message_of(tmp_path / "noised", **GAUSSIAN, dp_solution_type="ldp")
     assert list(noised) == list(plain)
