@@ -25,8 +25,8 @@ class CommonSettings:
     random_seed: Seed = 0
     #: The folder that the run writes; `runs/<dataset>-<algorithm>-<time>` where it is not given.
     run_dir: str | None = None
-    #: Keep h(x) of up to 1500 of the server's samples in the run's folder, for the report's picture of them. Drawing it
-    #: takes seconds; `false` saves them where many short runs are made.
+    #: Keep h(x) of up to 1500 of the server's samples in the run's folder, by 50 numbers each at most, for the report's
+    #: picture of them. Drawing it takes seconds; `false` saves them where many short runs are made.
     keep_features: bool = True
     #: How many states a run keeps, the last round's and those before it: where the newest is damaged, a resume goes on
     #: from the one before. Each is as large as what the server carries from round to round.

@@ -118,9 +118,9 @@ class MrTFSettings:
     #: trains on, which flatters. Where it is not given, a tenth if every client takes part in every round, else 0.
     client_validation: Annotated[float, Field(ge=0, le=0.5)] | None = None
     #: The share of each client's samples that never train, where clients judge by those that do: what a model finds of
-    #: both tells how far the clients' estimate flatters it, and the estimate is less by so much. From the round on in
-    #: which the clients' mean loss is below 0.3 log C; never so many that a pass over the others has a step less. Each
-    #: client then tells three numbers more.
+    #: both tells how far the clients' estimate flatters it, and the estimate is less by so much. From the round on that
+    #: follows one in which the clients' mean loss was below 0.3 log C; never so many that a pass over the others has a
+    #: step less. Each client then tells three numbers more.
     client_witnesses: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     #: Of which classes the clients' estimate is, where they judge: of their own (`clients`), or of the server's as its
     #: models name them (`server`), as far as they name the clients' samples otherwise. Then each client is told these
