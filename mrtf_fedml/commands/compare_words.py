@@ -11,7 +11,9 @@ def add_compare(commands: Any) -> argparse.ArgumentParser:
     what = "several algorithms on one scene: a table over seeds, and curves"
     compare: argparse.ArgumentParser = commands.add_parser("compare", help=what)
     compare.add_argument("--cf", metavar="FILE.yaml", required=True, help="the scene, in FedML's format")
-    compare.add_argument("--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all but FadingScaffold)")
+    compare.add_argument(
+        "--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all but FadingScaffold)"
+    )
     compare.add_argument("--ablation", action="store_true", help="compare MrTF's modules instead, and draw bars")
     compare.add_argument("--seeds", metavar="N", type=int, default=3, help="random_seed and the N-1 after it (3)")
     compare.add_argument(
