@@ -97,18 +97,25 @@ def _below(folder: Path, name: str) -> str:
 
 
 def _overview(scenes: dict[str, Scene], folder: Path) -> str:
-    """A line per scene: mean over the rounds / last ten."""
+    """A line per scene: mean over the rounds / last ten, the best of the three in bold."""
     text = [
         "| scene | seeds | FedAvg | Scaffold | `tuned` | windows of five below FedAvg |",
         "|---|---|---|---|---|---|",
     ]
     for name, scene in scenes.items():
-        known = {line.algorithm: line for line in _lines(folder, name)}
-        figures = [f"{known[one].mean:.3f} / {known[one].last:.3f}" if one in known else "" for one in _SHOWN]
-        text.append(
-            f"| {scene.title} | {known[OURS].seeds} | {figures[0]} | {figures[1]} | **{figures[2]}** "
-            f"| {_below(folder, name)} |"
-        )
+        known = {line.algorithm: line for line in _lines(folder, name) if line.algorithm in _SHOWN}
+        best = {part: max(round(getattr(line, part), 3) for line in known.values()) for part in ("mean", "last")}
+        figures = {
+            line.algorithm: " / ".join(
+                f"**{getattr(line, part):.3f}**"
+                if round(getattr(line, part), 3) == most
+                else f"{getattr(line, part):.3f}"
+                for part, most in best.items()
+            )
+            for line in known.values()
+        }
+        cells = [scene.title, str(known[OURS].seeds), *(figures.get(one, "") for one in _SHOWN), _below(folder, name)]
+        text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text)
 
 
@@ -118,17 +125,17 @@ _SHOWN = ("FedAvg", "Scaffold", OURS)
 def _picture(scenes: dict[str, Scene], folder: Path, file: Path) -> None:
     """Each scene's accuracies side by side: over the rounds, and in the last ten."""
     places = range(len(scenes), 0, -1)
+    known = {name: scene.parts[MAIN][1] for name, scene in scenes.items()}
     figure, axes = plt.subplots(1, 2, figsize=(10, 0.3 * len(scenes) + 1.2), sharey=True)
     for axis, part, title in zip(axes, ("mean", "last"), ("mean over all rounds", "last ten rounds"), strict=True):
         for place, name in zip(places, scenes, strict=True):
             axis.axhline(place, color="#eceff2", linewidth=1, zorder=0)
-            for line in _lines(folder, name):
+            for line in (line for part_of in _parts(folder, name) for line in _lines(folder, part_of)):
                 colour = {"FedAvg": GREY, "Scaffold": BLUE, OURS: ORANGE}.get(line.algorithm)
-                if colour:
-                    axis.plot(getattr(line, part), place, "o", color=colour, markersize=7, zorder=3)
-            for line in _lines(folder, f"{name}.others") if f"{name}.others" in _parts(folder, name) else ():
-                if line.algorithm not in _SHOWN:
+                if colour is None:
                     axis.plot(getattr(line, part), place, "|", color=GREY, markersize=9, zorder=2)
+                elif line.seeds == known[name]:
+                    axis.plot(getattr(line, part), place, "o", color=colour, markersize=7, zorder=3)
         axis.set_xlim(0, 1)
         axis.set_title(title, fontsize=10)
         axis.spines[["top", "right", "left"]].set_visible(False)
@@ -136,7 +143,7 @@ def _picture(scenes: dict[str, Scene], folder: Path, file: Path) -> None:
     axes[0].set_yticks(list(places), [scene.title for scene in scenes.values()], fontsize=8)
     for colour, label in ((GREY, "FedAvg"), (BLUE, "Scaffold"), (ORANGE, "MrTF:tuned")):
         axes[0].plot([], [], "o", color=colour, label=label)
-    axes[0].plot([], [], "|", color=GREY, markersize=9, label="other baselines (one seed)")
+    axes[0].plot([], [], "|", color=GREY, markersize=9, label="other baselines, and the paper's preset")
     figure.legend(loc="lower center", ncols=4, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.9 / (0.3 * len(scenes) + 1.2) * 0.3, 1, 1))
     figure.savefig(file, dpi=130)
