@@ -78,6 +78,33 @@ def test_over_mqtt_too_a_goodbye_arrives_and_the_connection_is_closed(mqtt_s3: d
     apart(silo.stop_receive_message, seconds=30)
 
 
+def test_a_server_that_is_interrupted_while_it_lays_weights_down_still_reaches_the_bucket(
+    mqtt_s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over S3 they are uploaded as they are packed. In the main thread, Ctrl-C could leave boto's locks held."""
+    uploaders: list[threading.Thread] = []
+    real = MqttBackend._upload
+
+    def upload(backend: MqttBackend, weights: Any) -> str:
+        uploaders.append(threading.current_thread())
+        return real(backend, weights)
+
+    monkeypatch.setattr(MqttBackend, "_upload", upload)
+    args = SimpleNamespace(run_id="laid down", rank=0, client_id_list="[1]")
+    server = MqttBackend(args, PartyAddress(0, 0, {0: 0, 1: 1}, 1, 60.0), SiloSettings(), *mqtt_s3.values())
+    server.handle_receive_message()
+    weights, moment = {"large": torch.zeros(1000)}, 1
+    while cut_off(lambda: server.pack(weights), moment):
+        moment += 1
+    assert moment > 5, "the call was cut off at several moments"
+    # What was cut off goes on in its own thread: all of it can be removed.
+    wait_until(lambda: len(server._packed) == len(uploaders), "all uploads")
+    server.forget_packed()
+    assert server._packed == []
+    assert threading.main_thread() not in uploaders
+    apart(server.stop_receive_message, seconds=30)
+
+
 def test_an_inbox_is_open_wherever_ctrl_c_has_cut_off_a_look_into_it() -> None:
     inbox, moment = Inbox(parties=1), 1
     message = protocol.answer("silo", 1, 0, 10, {"w": torch.zeros(1)})

@@ -87,10 +87,11 @@ class SiloBackend(BaseCommunicationManager):
 
     def pack(self, weights: Mapping[str, Tensor]) -> Any:
         """The weights in the form in which they travel, made once for all that receive the same."""
-        return weights
+        return apart(lambda: self._pack(weights))
 
     def forget_packed(self) -> None:
         """What `pack` made is needed no more."""
+        apart(self._forget_packed)
 
     def send_message(self, msg: Message) -> None:
         """Bring the message to its receiver, or raise `Unreachable`."""
@@ -102,6 +103,13 @@ class SiloBackend(BaseCommunicationManager):
             apart(lambda: self._ping(msg))
         except Unreachable as error:
             _log.debug("a ping was lost: %s", error)
+
+    def _pack(self, weights: Mapping[str, Tensor]) -> Any:
+        """What `pack` does, never called from the main thread."""
+        return weights
+
+    def _forget_packed(self) -> None:
+        """What `forget_packed` does, never called from the main thread."""
 
     def _send(self, msg: Message) -> None:
         """What `send_message` does, never called from the main thread."""

@@ -131,7 +131,7 @@ class GrpcBackend(SiloBackend):
         for channel in self._channels.values():
             channel.close()
 
-    def pack(self, weights: Mapping[str, Tensor]) -> bytes:
+    def _pack(self, weights: Mapping[str, Tensor]) -> bytes:
         """One block of bytes for all receivers."""
         return encode_weights(weights)
 

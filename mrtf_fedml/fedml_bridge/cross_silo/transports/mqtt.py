@@ -84,12 +84,12 @@ class MqttBackend(SiloBackend):
         self._packed: list[str] = []
         self._client.loop_start()
 
-    def pack(self, weights: Mapping[str, Tensor]) -> str:
+    def _pack(self, weights: Mapping[str, Tensor]) -> str:
         """The key under which the weights lie in the bucket, until `forget_packed`."""
         self._packed.append(self._upload(weights))
         return self._packed[-1]
 
-    def forget_packed(self) -> None:
+    def _forget_packed(self) -> None:
         """Remove the weights of the round before from the bucket."""
         while self._packed:
             self._remove(self._packed.pop())
