@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: What each preset changes in the defaults. `paper` is the defaults; docs/evidence.md says what `tuned` rests on.
+#: What each preset changes in the defaults. `paper` is the defaults; docs/evidence.md says what `tuned` reaches.
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
