@@ -84,6 +84,12 @@ SCENES = {
     "usps_iid": _scene("USPS, IID", "mnist", _USPS.format("usps.npz", 20) + " partition_method=iid"),
     "usps_3": _scene("USPS, server with 3 classes", "mnist", _USPS.format("usps_3.npz", 20)),
     "usps_1": _scene("USPS, server with 1 class", "mnist", _USPS.format("usps_1.npz", 20)),
+    "usps_3_iid": _scene(
+        "USPS, IID, server with 3 classes", "mnist", _USPS.format("usps_3.npz", 20) + " partition_method=iid"
+    ),
+    "usps_1_iid": _scene(
+        "USPS, IID, server with 1 class", "mnist", _USPS.format("usps_1.npz", 20) + " partition_method=iid"
+    ),
     "usps_to_mnist": _scene(
         "USPS's clients, MNIST's server",
         "mnist",
