@@ -3,18 +3,16 @@
 mnist.npz, usps.npz, mnistm_12k.npz and cifar10_12k.npz hold x_train, y_train, x_test, y_test; fashion.npz is Debian's
 `dataset-fashion-mnist` in that form. The others are made of what is at hand:
 
-    python benchmarks/fewer_classes.py usps.npz 3 usps_3.npz         # likewise usps_1, mnist_3, street_digits_1, _3
+    python benchmarks/fewer_classes.py usps.npz 3 usps_3.npz         # likewise usps_1 and mnist_3
     python benchmarks/street_digits.py /usr/share/fonts street_digits.npz
     python benchmarks/glyphs.py /usr/share/fonts glyphs.npz
-    python benchmarks/glyphs.py /usr/share/fonts glyphs_equal.npz equal
-    python benchmarks/writers.py mnist.npz fashion.npz writers.npz
     python benchmarks/fewer_roles.py shakespeare.npz 60 300 shakespeare_60.npz
     python benchmarks/tables.py                                      # wine.npz and cancer.npz, of scikit-learn
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 OURS = "MrTF:tuned"
 BASELINES = f"FedAvg,Scaffold,{OURS}"
@@ -37,7 +35,7 @@ class Scene:
     title: str
     config: str
     changes: tuple[str, ...]
-    parts: dict[str, tuple[str, int]] = field(default_factory=lambda: {MAIN: (BASELINES, 3)})
+    parts: dict[str, tuple[str, int]]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -54,9 +52,7 @@ _MNIST = (
     _NPZ + "client_samples=10000 hidden_size=256 batch_size=10 learning_rate=0.03 comm_round=20 server_samples=1000 "
     "refine_steps=100"
 )
-_LENET = (
-    _NPZ + "model=lenet batch_size=10 learning_rate=0.03 server_samples=1000 refine_steps=150 comm_round={}"
-)  # fmt: skip
+_LENET = _NPZ + "model=lenet batch_size=10 learning_rate=0.03 server_samples=1000 refine_steps=150 comm_round={}"
 _QUARTER = " client_num_in_total=40 client_samples=4000"
 _USER = " partition_method=user client_num_per_round=15"
 _WIDE = (
@@ -73,7 +69,7 @@ def _scene(title: str, config: str, changes: str, seeds: int = 3, others: str = 
 
 
 SCENES = {
-    "quickstart": Scene("quickstart's digits", "quickstart", ()),
+    "quickstart": _scene("quickstart's digits", "quickstart", ""),
     "usps_label": Scene(
         "USPS, 3 classes per client",
         "mnist",
