@@ -81,8 +81,8 @@ class AlgorithmTrainer(ClientTrainer):
         privacy = self.algorithm.settings.privacy
         if self._update is not None and privacy.promised:
             self._refuse_extra(self._update)
-        if self._update is not None and privacy.active:
-            self._update = self._private(self._update)
+            if privacy.active:
+                self._update = self._private(self._update)
         self._sealed = True
 
     def test(self, test_data: Any, device: Any, args: Any) -> None:
