@@ -191,5 +191,7 @@ def test_they_are_called_where_asked_for_and_clients_judge_by_what_they_train_on
     assert share(**asked, client_num_per_round=8) == 0.0, "there a tenth judges and never trains"
     assert share(**asked, client_validation=0.2) == 0.0
     assert share(preset="paper") == share(preset="released") == 0.0
+    with pytest.raises(UserError, match=r"client_witnesses is 0\.05 but no client judges"):
+        share(**asked, clip=1.0, sigma=1.0)
     with pytest.raises(UserError, match=r"client_witnesses is 0\.1 but no client judges; set client_judgement to true"):
         share(client_witnesses=0.1)
