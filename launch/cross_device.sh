@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A dry run of a federation of devices on this machine: a server, and emulated devices in the place of phones.
+# A dry run of a federation of devices on this machine: a server, and emulated devices in place of phones.
 #
 #   bash launch/cross_device.sh CONFIG.yaml [arguments of mrtf run, such as --set comm_round=3]
 #
-# Where no MQTT broker or no S3 interface listens at the configuration's address, and that is this machine, one is
-# started for the run (mosquitto or amqtt; moto). The server's progress is shown; what the others say is in a folder that
-# is named. Ctrl-C stops all of them. The exit status is the worst of server and devices.
+# If the configuration's MQTT broker or S3 endpoint is on this machine and does not listen, one is started for the run
+# (mosquitto or amqtt; moto). Shows the server's progress. The others write to log files in a folder that is printed.
+# Ctrl-C stops all processes. The exit code is the server's, or else the highest of the devices'.
 set -euo pipefail
 # shellcheck source=launch/environment.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/environment.sh"
@@ -18,31 +18,30 @@ if (($# == 0)) || [[ $1 == -* ]]; then
 fi
 config=$1
 shift
-# An environment that is active serves; otherwise one is made.
+# Uses the active environment; creates one if there is none.
 if ! command -v mrtf >/dev/null; then
   install_extras test,device
 fi
 
-# Devices, broker and bucket: after --set, as `mrtf run` would read them.
+# Devices, broker and bucket, with the changes of --set.
 read -r devices broker_host broker_port s3_host s3_port bucket < <(
   python - "$config" "$@" <<'PYTHON'
 import sys
 from urllib.parse import urlparse
-from mrtf_fedml.commands.configuration import changed
+from mrtf_fedml.commands.configuration import load_configuration
+from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import RunSettings
-from mrtf_fedml.settings.yaml_file import read_config
 
 words = sys.argv[2:]
 try:
-    config = changed(read_config(sys.argv[1]), [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
+    config = load_configuration(sys.argv[1], [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
     settings = RunSettings.from_config(config)
     if settings.common.training_type != "cross_device":
-        raise UserError(f"{sys.argv[1]!r} is not for devices: common_args.training_type must be cross_device")
+        raise UserError(f"{sys.argv[1]!r} is not a configuration for devices: common_args.training_type must be cross_device")
     comm = config.get("comm_args", {})
     broker, s3 = comm.get("customized_training_mqtt_config"), comm.get("customized_training_s3_config")
     if not broker or not s3:
-        raise UserError("comm_args needs customized_training_mqtt_config and customized_training_s3_config; give them")
+        raise UserError("comm_args needs customized_training_mqtt_config and customized_training_s3_config; add them")
 except UserError as error:
     sys.exit(f"mrtf: {error}")
 endpoint = urlparse(s3.get("CN_S3_ENDPOINT") or "")
@@ -52,7 +51,7 @@ PYTHON
 ) || exit 2
 [[ -n ${devices:-} ]] || exit 2
 
-# So many processes share the cores; more threads than cores make all of them slow.
+# The processes share the cores; more threads than cores slow all of them down.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 logs=$(mktemp -d)
 pids=()
@@ -70,7 +69,7 @@ stop_all() {
   stop_helpers
   exit "$1"
 }
-# 128 and the signal's number, as the shell has it.
+# 128 plus the number of the signal, as usual in a shell.
 trap 'stop_all 130' INT
 trap 'stop_all 143' TERM
 trap stop_helpers EXIT
@@ -86,7 +85,7 @@ await() {
   exit 1
 }
 
-# Jobs of a script that is no terminal ignore Ctrl-C; with job control each is a group of its own and hears ours.
+# Background jobs of a script ignore Ctrl-C; with job control each is a process group and receives our signal.
 set -m
 if is_here "$broker_host" && ! listens "$broker_host" "$broker_port"; then
   ensure_broker
@@ -116,15 +115,15 @@ processes=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 if ((processes > devices)); then processes=$devices; fi
 mrtf run --cf "$config" --role server "$@" &
 pids+=($!)
-echo "$devices emulated devices start in $processes processes, and write to $logs" >&2
+echo "starting $devices emulated devices in $processes processes, logs in $logs" >&2
 for ((part = 0; part < processes; part++)); do
   ids="$((part * devices / processes + 1))-$(((part + 1) * devices / processes))"
-  python -m mrtf_fedml.fedml_bridge.cross_device.emulate --cf "$config" --devices "$ids" "$@" \
+  python -m mrtf_fedml.fedml_bridge.backends.cross_device.emulator --cf "$config" --devices "$ids" "$@" \
     >"$logs/devices-$ids.log" 2>&1 &
   pids+=($!)
 done
 
-# A server that fails before it knows its devices can tell them nothing.
+# A server that fails early does not tell the devices to end.
 worst=0
 wait "${pids[0]}" || worst=$?
 if ((worst != 0)); then kill -INT "${pids[@]:1}" 2>/dev/null || true; fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A whole federation on this machine, for a try-out: a server, and the silos that the configuration asks for.
+# A federation on this machine, for a trial: a server, and as many silos as the configuration has.
 #
 #   bash launch/cross_silo.sh CONFIG.yaml [arguments of mrtf run, such as --set comm_round=3]
 #
-# The server's progress is shown; what the silos say is in a folder that is named. Ctrl-C stops all of them. The exit
-# status is the worst of all.
+# Shows the server's progress. The silos write to log files in a folder that is printed. Ctrl-C stops all processes. The
+# exit code is the highest of all processes.
 set -euo pipefail
 # shellcheck source=launch/environment.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/environment.sh"
@@ -15,26 +15,25 @@ if (($# == 0)) || [[ $1 == -* ]]; then
 fi
 config=$1
 shift
-# An environment that is active serves; otherwise one is made.
+# Uses the active environment; creates one if there is none.
 if ! command -v mrtf >/dev/null; then
   install_extras mpi
 fi
 
-# Backend, number of silos, and the server's address where it listens: after --set, as `mrtf run` would read them.
+# Backend, number of silos, and the address that the server listens on, with the changes of --set.
 read -r backend silos host port < <(
   python - "$config" "$@" <<'PYTHON'
 import csv, sys
-from mrtf_fedml.commands.configuration import changed
+from mrtf_fedml.commands.configuration import load_configuration
+from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import RunSettings
-from mrtf_fedml.settings.yaml_file import read_config
 
 words = sys.argv[2:]
 try:
-    config = changed(read_config(sys.argv[1]), [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
+    config = load_configuration(sys.argv[1], [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"])
     settings = RunSettings.from_config(config)
     if settings.common.training_type != "cross_silo":
-        raise UserError(f"{sys.argv[1]!r} is not for silos: common_args.training_type must be cross_silo")
+        raise UserError(f"{sys.argv[1]!r} is not a configuration for silos: common_args.training_type must be cross_silo")
 except UserError as error:
     sys.exit(f"mrtf: {error}")
 comm, backend, address = config.get("comm_args", {}), settings.common.backend, ("-", "-")
@@ -50,7 +49,7 @@ PYTHON
 ) || exit 2
 [[ -n ${backend:-} ]] || exit 2
 
-# So many processes share the cores; more threads than cores make all of them slow.
+# The processes share the cores; more threads than cores slow all of them down.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [[ $backend == MPI ]]; then
@@ -67,11 +66,11 @@ stop_all() {
   wait || true
   exit "$1"
 }
-# 128 and the signal's number, as the shell has it.
+# 128 plus the number of the signal, as usual in a shell.
 trap 'stop_all 130' INT
 trap 'stop_all 143' TERM
 
-# Jobs of a script that is no terminal ignore Ctrl-C; with job control each is a group of its own and hears ours.
+# Background jobs of a script ignore Ctrl-C; with job control each is a process group and receives our signal.
 set -m
 mrtf run --cf "$config" --role server "$@" &
 pids+=($!)
@@ -83,7 +82,7 @@ if [[ $host != - ]]; then
   done
 fi
 if kill -0 "$server" 2>/dev/null; then
-  echo "the server is there; $silos silos start, and write to $logs" >&2
+  echo "the server is running; starting $silos silos, logs in $logs" >&2
   for ((rank = 1; rank <= silos; rank++)); do
     mrtf run --cf "$config" --role client --rank "$rank" "$@" >"$logs/silo-$rank.log" 2>&1 &
     pids+=($!)

@@ -1,7 +1,7 @@
 """MrTF: model refinery for transductive federated learning, as a plugin of FedML.
 
-Names are imported when they are first asked for, so that `import mrtf_fedml` costs nothing and FedML is imported
-only by those who use it. `<name>Trainer` and `<name>Aggregator` of every registered algorithm are names too.
+Names are imported on first access, so that `import mrtf_fedml` is fast and FedML is imported only if it is used.
+`<name>Trainer` and `<name>Aggregator` of every registered algorithm are attributes too.
 """
 
 from __future__ import annotations
@@ -10,43 +10,48 @@ import importlib
 import warnings
 from typing import Any
 
-from .process.instructions import leave_hidden_tiles_alone
+from .process.tuning import disable_unusable_amx
 from .version import __version__
 
-# FedML's imports warn of their own dependencies, which its users can do nothing about. Whoever imports us first is
-# spared these two; every other warning is heard.
+# Two warnings of FedML's imports about its own dependencies, which users cannot avoid.
 for _message in ("pkg_resources is deprecated", "urllib3 .* doesn't match a supported version"):
     warnings.filterwarnings("ignore", message=_message)
 
-# A program that multiplies in bfloat16 must not die of it, whichever of our doors it comes in by.
-leave_hidden_tiles_alone()
+# Must run before the first product in bfloat16, which could otherwise end the process.
+disable_unusable_amx()
 
-_HOMES = {
-    "register": "fedml_bridge.registry",
-    "unregister": "fedml_bridge.registry",
+#: Public name -> module that defines it.
+_LAZY_EXPORTS = {
+    "register": "fedml_bridge.plugin",
+    "unregister": "fedml_bridge.plugin",
     **dict.fromkeys(
         (
             "Algorithm",
             "ClientTask",
             "ClientUpdate",
             "LocalTerm",
+            "Metric",
+            "ModelSelection",
             "RoundReport",
-            "ServerBench",
+            "ServerContext",
             "ServerState",
+            "TargetTransform",
+            "TeacherWeighting",
             "register_algorithm",
         ),
         "algorithms",
     ),
-    "Callback": "rounds.callbacks",
-    "MrTFSettings": "settings",
-    "RunSettings": "settings",
+    "Callback": "callbacks.base",
+    "MrTFSettings": "config",
+    "RunSettings": "config",
     "UserError": "errors",
-    "Result": "calls.result",
-    "label": "calls.label",
-    "run": "calls.run",
+    "Result": "api.result",
+    "label": "api.label",
+    "run": "api.run",
 }
 
-_HALVES = tuple(
+#: FedML adapters of our algorithms: trainer and aggregator.
+_ADAPTERS = tuple(
     f"{algorithm}{side}"
     for algorithm in (
         *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF"),
@@ -55,19 +60,19 @@ _HALVES = tuple(
     for side in ("Trainer", "Aggregator")
 )
 
-__all__ = ["__version__", *_HOMES, *_HALVES]
+__all__ = ["__version__", *_LAZY_EXPORTS, *_ADAPTERS]
 
 
 def __getattr__(name: str) -> Any:
     with warnings.catch_warnings():
-        # FedML's imports warn of their own dependencies at length.
+        # FedML's imports raise many warnings about its own dependencies.
         warnings.simplefilter("ignore")
-        if name in _HOMES:
-            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        if name in _LAZY_EXPORTS:
+            return getattr(importlib.import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
         if name.endswith(("Trainer", "Aggregator")) and not name.startswith("_"):
-            from .fedml_bridge.pair import half_named
+            from .fedml_bridge.adapters import adapter_by_name
 
-            return half_named(name)
+            return adapter_by_name(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,52 +1,52 @@
-"""The error that a user causes and can mend, and the end that nobody here caused."""
+"""Exceptions with a message for the user, and helpers for their messages."""
 
-#: Letters of a value that a sentence repeats.
-_LONGEST = 100
+#: Maximum number of characters of a value in a message.
+_MAX_LENGTH = 100
 
 
 class UserError(ValueError):
-    """A wrong file, setting or array: the message names it and says what to do.
+    """A wrong file, setting or array; the message names it and the remedy.
 
-    The command line prints the message alone, without a traceback, and exits with 2.
+    The command line prints the message without a traceback and exits with 2.
     """
 
 
 class RunStopped(RuntimeError):
-    """The run cannot go on for a reason outside this process: the message says which, and what to do.
+    """The run cannot continue for a reason outside this process; the message names the reason and the remedy.
 
-    The command line prints the message alone, without a traceback, and exits with 1.
+    The command line prints the message without a traceback and exits with 1.
     """
 
 
-class FolderUnwritable(RunStopped):
-    """A file cannot be written: the disk is full, or the folder is closed to us. What was there before still is."""
+class WriteError(RunStopped):
+    """A file cannot be written: the disk is full or the folder is not writable. Existing files are unchanged."""
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C in the midst of a run: the message says what is kept, where, and how to go on."""
+    """Ctrl-C during a run; the message names what is stored, where, and how to resume."""
 
 
-def shown(value: object) -> str:
-    """A value in a sentence: no longer than a reader can bear, and on one line.
+def shorten_repr(value: object) -> str:
+    """The value's repr on one line, shortened for a message.
 
-    >>> shown("x" * 1000) == repr("x" * 99)[:-1] + "..."
+    >>> shorten_repr("x" * 1000) == repr("x" * 99)[:-1] + "..."
     True
     """
     try:
         text = repr(value)
     except (RecursionError, ValueError):
-        # Nested too deep, or a number of more digits than Python writes.
+        # Nested too deeply, or a number with more digits than Python prints.
         return f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    return text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "..."
 
 
-def nearest(word: str, known: "list[str] | tuple[str, ...]") -> str:
-    """A hint naming what the user may have meant, or every name there is.
+def suggest_name(word: str, known: "list[str] | tuple[str, ...]") -> str:
+    """A hint with the nearest known name, or with all of them if none is near.
 
-    >>> nearest("temprature", ["temperature", "teacher"])
+    >>> suggest_name("temprature", ["temperature", "teacher"])
     "did you mean 'temperature'?"
     """
     import difflib
 
-    close = difflib.get_close_matches(word[:_LONGEST], known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(sorted(known))
+    matches = difflib.get_close_matches(word[:_MAX_LENGTH], known, n=1, cutoff=0.6)
+    return f"did you mean {matches[0]!r}?" if matches else "known: " + ", ".join(sorted(known))

@@ -1,23 +1,24 @@
-"""Where a round's time goes: a block of work says its name, and whoever asked adds up its seconds.
-
-Nobody asks in a usual run, and a block then costs one test of a variable.
-"""
+"""The phases of a round: which one is running, and its CPU seconds. Unless somebody listens, a phase costs nothing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOCAL, TEACHERS, TARGETS, DISTILLING = "local training", "teachers", "targets", "distilling"
 
-_asked: list[dict[str, float]] = []
+_measurements: list[dict[str, float]] = []
+#: Called with the name of each phase that begins.
+listeners: list[Callable[[str], None]] = []
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """A block of work of that name. In a profile its trace stands under it."""
-    if not _asked:
+    """A block of work of that name; PyTorch's profiler shows it in its trace."""
+    for listener in listeners:
+        listener(name)
+    if not _measurements:
         yield
         return
     from torch.profiler import record_function
@@ -25,14 +26,14 @@ def phase(name: str) -> Iterator[None]:
     began = time.process_time()
     with record_function(name):
         yield
-    taken = time.process_time() - began
-    for seconds in _asked:
-        seconds[name] = seconds.get(name, 0.0) + taken
+    elapsed = time.process_time() - began
+    for seconds in _measurements:
+        seconds[name] = seconds.get(name, 0.0) + elapsed
 
 
 @contextmanager
 def measured_phases() -> Iterator[dict[str, float]]:
-    """CPU seconds by phase, of the blocks that end while this one lasts.
+    """CPU seconds by phase, of the phases that end within this block.
 
     >>> with measured_phases() as seconds:
     ...     with phase("teachers"):
@@ -41,9 +42,9 @@ def measured_phases() -> Iterator[dict[str, float]]:
     ['teachers']
     """
     seconds: dict[str, float] = {}
-    _asked.append(seconds)
+    _measurements.append(seconds)
     try:
         yield seconds
     finally:
-        # By identity: two that ask at once may hold equal numbers.
-        _asked[:] = [other for other in _asked if other is not seconds]
+        # By identity: two concurrent measurements may hold equal numbers.
+        _measurements[:] = [other for other in _measurements if other is not seconds]

@@ -1,3 +1,3 @@
-"""The package's version, in a file that costs nothing to import."""
+"""The version, in a module without imports."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What several rooms' tests share: small settings, and FedML kept away from the user's home and threads."""
+"""Shared fixtures and helpers: small configurations, and isolation from the user's home directory."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Any
 
 import pytest
 
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.config import RunSettings
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _heard_interrupts() -> Iterator[None]:
-    """Jobs in the background of a script ignore Ctrl-C; so would every process that a test starts, and interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@pytest.fixture(autouse=True)
+def _enable_interrupts() -> None:
+    """Background jobs of a script ignore SIGINT, and so would every process that a test starts and interrupts.
+
+    Set for each test, whatever handler the tests before it have left.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """FedML writes to ~/.fedml, and settings there override the environment.
+    """Use an empty home directory, since FedML reads settings from ~/.fedml and writes there.
 
-    A set OMP_NUM_THREADS would win over the threads that the tests' configurations ask for.
+    OMP_NUM_THREADS would take precedence over the threads of the tests' configurations.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)
@@ -35,13 +36,40 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _log_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run by the command line keeps our log to itself, for the rest of the process."""
-    monkeypatch.setattr(logging.getLogger("mrtf_fedml"), "propagate", True)
+def _reset_log() -> None:
+    """Configure our log as in a new process.
+
+    A run by the command line sets its level, its propagation and a handler, which keeps the stderr of that one test.
+    `fedml.init` replaces `logging.root`, the logger to which pytest adds its handlers, and sets the level of the root.
+    """
+    logging.root = logging.Logger.root
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    for name in ["mrtf_fedml", *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == "mrtf_fedml":
+            log = logging.getLogger(name)
+            log.handlers.clear()
+            log.propagate, log.disabled = True, False
+            log.setLevel(logging.NOTSET)
+
+
+#: Folders whose tests start processes.
+PROCESS_FOLDERS = ("backends", "examples", "commands", "extension", "fedml_bridge", "report")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the folders with the longest tests first, so that parallel workers end at the same time."""
+    here = Path(__file__).parent
+    first = {here / name: order for order, name in enumerate(PROCESS_FOLDERS)}
+
+    def order(item: pytest.Item) -> int:
+        return min((first[folder] for folder in item.path.parents if folder in first), default=len(first))
+
+    items.sort(key=order)
 
 
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
-    """A run of seconds on the embedded digits; `changes` are keys of any section."""
+    """A configuration of a short run on the embedded digits; `changes` are keys of any section."""
     config: dict[str, dict[str, Any]] = {
         "common_args": {"training_type": "simulation", "random_seed": 3, "keep_features": False},
         "data_args": {"dataset": "digits", "partition_method": "label", "classes_per_client": 3},
@@ -68,22 +96,22 @@ def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
 
 
 def small_settings(**changes: Any) -> RunSettings:
-    """`small_config`, validated."""
+    """`small_config` as validated settings."""
     return RunSettings.from_config(small_config(**changes))
 
 
-def answer(run_dir: Path) -> tuple[bytes, bytes]:
-    """What a run answers, to the byte: its predictions and its model."""
+def output_bytes(run_dir: Path) -> tuple[bytes, bytes]:
+    """The bytes of a run's predictions and model."""
     return (run_dir / "predictions.csv").read_bytes(), (run_dir / "model.safetensors").read_bytes()
 
 
-def metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's rounds, a line each."""
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, one dict per round."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def write_yaml(path: Path, config: dict[str, Any]) -> Path:
-    """A configuration as the file that a user would write."""
+    """Write a configuration to a YAML file; returns its path."""
     import yaml
 
     path.write_text(yaml.safe_dump(config))
@@ -91,7 +119,7 @@ def write_yaml(path: Path, config: dict[str, Any]) -> Path:
 
 
 def _sections() -> dict[str, list[str]]:
-    import mrtf_fedml.algorithms  # noqa: F401  they declare their sections
-    from mrtf_fedml.settings import section_keys
+    import mrtf_fedml.algorithms  # noqa: F401  declares the algorithms' sections
+    from mrtf_fedml.config import section_keys
 
     return section_keys()

@@ -4,6 +4,6 @@ set -e
 cd "$(dirname "$0")"
 workers=${1:-2}
 if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
-python -m mrtf_fedml.data.stand_in mnist_stand_in --clients 20
+python -m mrtf_fedml.data.mnist_substitute mnist_substitute --clients 20
 mpirun -np $((workers + 1)) --hostfile mpi_host_file --bind-to none $root \
   python torch_mrtf_mnist_lr_one_line_example.py --cf config/fedml_config.yaml

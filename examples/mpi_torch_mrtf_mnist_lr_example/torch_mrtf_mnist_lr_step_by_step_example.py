@@ -20,5 +20,5 @@ if __name__ == "__main__":
     # load model
     model = fedml.model.create(args, output_dim)
 
-    # start training; args.mrtf_run_dir is then where the answer is
+    # start training; the summary at the end names the run directory
     FedMLRunner(args, device, dataset, model).run()

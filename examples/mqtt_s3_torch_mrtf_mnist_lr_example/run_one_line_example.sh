@@ -2,7 +2,7 @@
 # A try-out on one machine: both silos in the background, and the server.
 set -e
 cd "$(dirname "$0")"
-python -m mrtf_fedml.data.stand_in mnist_stand_in --clients 2
+python -m mrtf_fedml.data.mnist_substitute mnist_substitute --clients 2
 sh run_client.sh 1 one_line >client1.log 2>&1 &
 first=$!
 sh run_client.sh 2 one_line >client2.log 2>&1 &

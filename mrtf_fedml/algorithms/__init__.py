@@ -5,31 +5,31 @@ knows FedML or how messages travel.
 """
 
 from .base import Algorithm
-from .bench import ServerBench
-from .exchange import ClientTask, ClientUpdate, NoReply, RoundReport, ServerState
-from .fading_scaffold import FadingScaffold
-from .fedaux import FedAUX
+from .baselines.fedaux import FedAUX
+from .baselines.fedbe import FedBE
+from .baselines.lame import LAME
+from .baselines.shot import SHOT
+from .baselines.uwa import UWA
 from .fedavg import FedAvg
-from .fedbe import FedBE
 from .feddf import FedDF
 from .fedmmd import FedMMD
 from .fedopt import FedOpt
 from .fedprox import FedProx
-from .lame import LAME
+from .fedridge import FedRidge
 from .local_training import LocalTerm
-from .mrtf import MrTF
+from .mrtf import ModelSelection, MrTF, RoundContext, TargetTransform, TeacherWeighting
 from .registry import (
     OUR_PREFIX,
-    algorithm_named,
+    algorithm_by_name,
     algorithm_names,
-    algorithm_of,
-    import_named,
-    lasting_name,
+    build_algorithm,
+    import_algorithms,
+    importable_name,
     register_algorithm,
 )
-from .scaffold import Scaffold
-from .shot import SHOT
-from .uwa import UWA
+from .scaffold import FadingScaffold, Scaffold
+from .server_context import ModelPredictions, ServerContext
+from .types import ClientFailure, ClientTask, ClientUpdate, Metric, RoundReport, ServerState
 
 __all__ = [
     "LAME",
@@ -37,6 +37,7 @@ __all__ = [
     "SHOT",
     "UWA",
     "Algorithm",
+    "ClientFailure",
     "ClientTask",
     "ClientUpdate",
     "FadingScaffold",
@@ -47,17 +48,23 @@ __all__ = [
     "FedMMD",
     "FedOpt",
     "FedProx",
+    "FedRidge",
     "LocalTerm",
+    "Metric",
+    "ModelPredictions",
+    "ModelSelection",
     "MrTF",
-    "NoReply",
+    "RoundContext",
     "RoundReport",
     "Scaffold",
-    "ServerBench",
+    "ServerContext",
     "ServerState",
-    "algorithm_named",
+    "TargetTransform",
+    "TeacherWeighting",
+    "algorithm_by_name",
     "algorithm_names",
-    "algorithm_of",
-    "import_named",
-    "lasting_name",
+    "build_algorithm",
+    "import_algorithms",
+    "importable_name",
     "register_algorithm",
 ]

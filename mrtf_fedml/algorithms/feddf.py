@@ -5,16 +5,18 @@ Lin, Kong, Stich, Jaggi: "Ensemble Distillation for Robust Model Fusion in Feder
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..settings import MrTFSettings, RunSettings
-from ..settings.kinds import VALIDATED, Positive, PositiveShare, Steps
-from ..settings.sections import values_of
+from ..config import MrTFSettings, RunSettings
+from ..config.presets import RunFacts, resolve_base
+from ..config.schema import field_values
+from ..config.types import VALIDATED, NonNegativeInt, PositiveFloat
 from .mrtf import MrTF
-from .registry import register_algorithm
+from .registry import algorithm_by_name, register_algorithm
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -24,19 +26,14 @@ class FedDFSettings:
     #: The algorithm whose client and server rules come before the distillation; all but MrTF and FedDF.
     base: str = "FedAvg"
     #: Distillation steps per round. 0 leaves the average as it is: the base alone.
-    refine_steps: Steps = 500
+    refine_steps: NonNegativeInt = 500
     #: Adam's rate in distillation. A new Adam starts in every round.
-    refine_lr: Positive = 3e-4
-    #: What the rate is multiplied by after each round. 1 keeps it.
-    refine_lr_decay: PositiveShare = 1.0
+    refine_lr: PositiveFloat = 3e-4
     #: Server samples per step of distillation. At least 2, since BatchNorm needs two.
     refine_batch_size: Annotated[int, Field(ge=2)] = 64
-    #: Looks at the student (MrTF's key says when) without better agreement with its targets after which the round's
-    #: distillation ends. 0: all steps are made.
-    refine_patience: Steps = 0
-    #: Who distils: the server, or all `ranks` of an MPI simulation, which then all hold the server's inputs; with
-    #: `teachers` they only read the server's set with the models that they trained.
-    refine_on: Literal["server", "teachers", "ranks"] = "server"
+    #: Who evaluates the teachers on the server's set; `teachers`: the ranks of an MPI simulation that trained them,
+    #: which then all hold the server's inputs.
+    refine_on: Literal["server", "teachers"] = "server"
 
 
 @register_algorithm
@@ -48,14 +45,22 @@ class FedDF(MrTF):
 
     name: ClassVar[str] = "FedDF"
     Settings = FedDFSettings
+    hparams: FedDFSettings
 
-    def refinery_settings(self, settings: RunSettings) -> MrTFSettings:
-        """The refinery with its modules off."""
-        own = settings.of(FedDFSettings, self.section)
+    @classmethod
+    def resolve_hparams(cls, settings: RunSettings) -> FedDFSettings:
+        """FedDF's keys of `mrtf_args`; presets do not change them."""
+        written = settings.algorithm_section(FedDFSettings, cls.section_name())
+        return replace(written, base=resolve_base(written.base, RunFacts.of(settings)))
+
+    def refinery_settings(self) -> MrTFSettings:
+        """The refinery with the paper's modules off; on a base that keeps client state, the base's weights go back."""
+        keeps_client_state = algorithm_by_name(self.hparams.base).keeps_client_state
         return MrTFSettings(
             teacher="avg_logit",
-            entropy_weights=False,
+            teacher_weighting="uniform",
             self_teaching=False,
             cluster_refinery=False,
-            **values_of(own),
+            broadcast="aggregated" if keeps_client_state else "refined",
+            **field_values(self.hparams),
         )

@@ -1,4 +1,4 @@
-"""FedMMD: two streams, of which the global one stands still.
+"""FedMMD: two streams, of which the global one is fixed.
 
 Yao, Huang, Zhang, Wu, Sun: "Two-Stream Federated Learning: Reduce the Communication Costs", VCIP 2018. The kernels are
 those of Long, Cao, Wang, Jordan: "Learning Transferable Features with Deep Adaptation Networks", ICML 2015.
@@ -13,13 +13,13 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ..models import FeatureTap
-from ..models.weights import load
-from ..settings.kinds import VALIDATED, NonNegative
+from ..config.types import VALIDATED, NonNegativeFloat
+from ..models import FeatureExtractor
+from ..models.state_dict import load_weights
 from .base import Algorithm
-from .exchange import ClientTask, Weights
 from .local_training import LocalTerm
 from .registry import register_algorithm
+from .types import ClientTask, Weights
 
 #: The bandwidths, as multiples of the mean squared distance.
 KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -29,8 +29,8 @@ KERNEL_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 class FedMMDSettings:
     """FedMMD's key in `train_args`."""
 
-    #: Weight of the squared discrepancy beside the cross-entropy. 0 means no effect: FedAvg again.
-    mmd_weight: NonNegative = 0.1
+    #: Weight of the squared discrepancy relative to the cross-entropy. 0 means no effect: FedAvg.
+    mmd_weight: NonNegativeFloat = 0.1
 
 
 @register_algorithm
@@ -40,13 +40,13 @@ class FedMMD(Algorithm):
     name: ClassVar[str] = "FedMMD"
     Settings = FedMMDSettings
     section: ClassVar[str] = "train_args"
-    own: FedMMDSettings
+    hparams: FedMMDSettings
 
     def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The discrepancy; with weight 0 there is none, and this is FedAvg to the bit."""
-        if self.own.mmd_weight == 0:
+        if self.hparams.mmd_weight == 0:
             return None
-        return DiscrepancyTerm(self.own.mmd_weight, task.start, self.settings.model.feature_layer)
+        return DiscrepancyTerm(self.hparams.mmd_weight, task.weights, self.settings.model.feature_layer)
 
 
 class DiscrepancyTerm(LocalTerm):
@@ -56,21 +56,21 @@ class DiscrepancyTerm(LocalTerm):
         self.weight = weight
         self.start = start
         self.feature_layer = feature_layer
-        self._global: tuple[nn.Module, FeatureTap] | None = None
+        self._global: tuple[nn.Module, FeatureExtractor] | None = None
 
     def forward(self, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The local model's logits, and the weighted discrepancy."""
-        still, tap = self._global_stream(model, inputs)
+        fixed, extractor = self._global_stream(model, inputs)
         with torch.no_grad():
-            _, global_features = tap.read(still, inputs)
-        logits, features = tap.read(model, inputs)
+            _, global_features = extractor.extract(fixed, inputs)
+        logits, features = extractor.extract(model, inputs)
         return logits, self.weight * squared_discrepancy(features, global_features)
 
-    def _global_stream(self, model: nn.Module, inputs: Tensor) -> tuple[nn.Module, FeatureTap]:
+    def _global_stream(self, model: nn.Module, inputs: Tensor) -> tuple[nn.Module, FeatureExtractor]:
         if self._global is None:
-            still = copy.deepcopy(model).eval()
-            load(still, self.start)
-            self._global = still, FeatureTap(model, self.feature_layer, inputs[:2])
+            fixed = copy.deepcopy(model).eval()
+            load_weights(fixed, self.start)
+            self._global = fixed, FeatureExtractor(model, self.feature_layer, inputs[:2])
         return self._global
 
 
@@ -88,8 +88,8 @@ def squared_discrepancy(first: Tensor, second: Tensor) -> Tensor:
     tensor(0.)
     """
     rows = torch.cat([first, second])
-    # Distances by products of centred rows: pairwise differences would need (N + M)^2 D numbers, and cdist's root has
-    # no gradient where rows are equal, as all are at the start.
+    # Distances by products of centred rows: pairwise differences would need (N + M)^2 D numbers, and the root in cdist
+    # has no gradient where rows are equal, as all are at the start.
     rows = rows - rows.detach().mean(dim=0)
     products = rows @ rows.T
     squares = products.diagonal()

@@ -11,11 +11,11 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ..settings.kinds import VALIDATED, NonNegative
+from ..config.types import VALIDATED, NonNegativeFloat
 from .base import Algorithm
-from .exchange import ClientTask, Weights
 from .local_training import LocalTerm
 from .registry import register_algorithm
+from .types import ClientTask, Weights
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -23,7 +23,7 @@ class FedProxSettings:
     """FedProx's key in `train_args`."""
 
     #: mu, the weight of 1/2 ||theta - theta_t||^2. 0 means no effect: FedAvg again. 0.001 to 1 make sense.
-    fedprox_mu: NonNegative = 0.01
+    fedprox_mu: NonNegativeFloat = 0.01
 
 
 @register_algorithm
@@ -33,12 +33,12 @@ class FedProx(Algorithm):
     name: ClassVar[str] = "FedProx"
     Settings = FedProxSettings
     section: ClassVar[str] = "train_args"
-    own: FedProxSettings
+    hparams: FedProxSettings
 
     def local_term(self, task: ClientTask) -> LocalTerm | None:
         """The proximal term; with mu = 0 there is none, and this is FedAvg to the bit."""
-        mu = self.own.fedprox_mu
-        return ProximalTerm(mu, task.start) if mu > 0 else None
+        mu = self.hparams.fedprox_mu
+        return ProximalTerm(mu, task.weights) if mu > 0 else None
 
 
 class ProximalTerm(LocalTerm):

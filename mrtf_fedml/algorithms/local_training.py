@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
+from ..config import TrainSettings
 from ..errors import UserError
-from ..models.layout import as_laid_out, lay_out
-from ..models.lone_sample import running_statistics
-from ..models.weights import load, snapshot
+from ..models.memory_layout import apply_layout, to_layout
+from ..models.modes import use_running_statistics
+from ..models.state_dict import load_weights, snapshot
 from ..phases import LOCAL, phase
-from ..randomness import forked, torch_generator
-from ..refinery.clipping import clip_gradients
-from ..settings import TrainSettings
-from .exchange import Weights
-from .local_sgd import LocalSGD
-
-#: As the authors' program counts: so many batches at the least, and one more than it has counted.
-_LEAST_BATCHES = 5
+from ..refinery.distillation import clip_gradients
+from ..rng import fork_rng, torch_generator
+from .types import Weights
 
 
 class LocalTerm:
@@ -39,6 +35,39 @@ class LocalTerm:
         """Change the batch's gradients in place, before they are clipped and a step is made."""
 
 
+def one_epoch(data: Any, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of one pass over a client's samples."""
+    # A user's own loader shuffles as it likes, from the global state that the caller has forked and seeded.
+    return data.shuffled_batches(generator) if hasattr(data, "shuffled_batches") else iter(data)
+
+
+def epoch_batches(data: Any, epochs: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of all epochs."""
+    for _ in range(epochs):
+        yield from one_epoch(data, generator)
+
+
+#: The batches on which a client trains, from its data, the number of epochs and a generator.
+Batches = Callable[[Any, int, torch.Generator], Iterator[tuple[Tensor, Tensor]]]
+
+
+class LocalTraining(Protocol):
+    """A function that trains a client's model: `train_locally`, or one with its first eight arguments."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        start: Weights,
+        data: Iterable[Any],
+        settings: TrainSettings,
+        seed: int,
+        client: int,
+        round_index: int,
+        term: LocalTerm | None = None,
+    ) -> tuple[OrderedDict[str, Tensor], float]:
+        """The trained weights and the loss."""
+
+
 def train_locally(
     model: nn.Module,
     start: Weights,
@@ -48,7 +77,8 @@ def train_locally(
     client: int,
     round_index: int,
     term: LocalTerm | None = None,
-    released: bool = False,
+    batches: Batches = epoch_batches,
+    loss_weight: Callable[[Tensor], int] = len,
 ) -> tuple[OrderedDict[str, Tensor], float]:
     """theta_{t,k} and L_{t,k}: `epochs` passes over the client's samples, from theta_t.
 
@@ -64,16 +94,16 @@ def train_locally(
         client: k.
         round_index: t.
         term: what the algorithm adds to the loss or to the gradients.
-        released: train on one batch more than that, and on six at least, and count every batch of the loss the same,
-            as the authors' program does.
+        batches: the batches of all epochs.
+        loss_weight: of a batch in the mean loss, by its labels; by default its number of samples.
 
     Returns:
         the trained weights as clones, and the mean cross-entropy over all samples of all epochs as trained, to which
         the term adds nothing.
     """
     term = term or LocalTerm()
-    layout = lay_out(model)
-    load(model, start)
+    layout = apply_layout(model)
+    load_weights(model, start)
     model.train()
     device = next(model.parameters()).device
     parameters = list(model.parameters())
@@ -81,13 +111,13 @@ def train_locally(
     generator = torch_generator(seed, "batches", client, round_index)
     losses: list[Tensor] = []
     counts: list[int] = []
-    with forked(seed, "local training", client, round_index), phase(LOCAL):
-        for inputs, labels in _batches(data, settings.epochs, generator, released):
-            inputs, labels = as_laid_out(inputs.to(device), layout), labels.to(device).long()
+    with fork_rng(seed, "local training", client, round_index), phase(LOCAL):
+        for inputs, labels in batches(data, settings.epochs, generator):
+            inputs, labels = to_layout(inputs.to(device), layout), labels.to(device).long()
             # Not the optimiser's zero_grad: what it does for profilers costs a small model a tenth of its step.
             for parameter in parameters:
                 parameter.grad = None
-            with running_statistics(model, samples=len(labels)):
+            with use_running_statistics(model, samples=len(labels)):
                 logits, added = term.forward(model, inputs)
             loss = _cross_entropy(logits, labels)
             (loss if added is None else loss + added).backward()
@@ -96,7 +126,7 @@ def train_locally(
                 clip_gradients(parameters, settings.clip_grad_norm)
             optimizer.step()
             losses.append(loss.detach())
-            counts.append(1 if released else len(labels))
+            counts.append(loss_weight(labels))
     if not counts:
         raise UserError(f"client {client} has no training sample; give it some or lower client_num_in_total")
     # Once for all batches: each operation on a single number costs a small model a twentieth of its step.
@@ -133,16 +163,16 @@ def gradient_at(
 
     In eval mode: a gradient at given weights should not depend on how samples fall into batches, nor on dropout.
     """
-    layout = lay_out(model)
-    load(model, weights)
+    layout = apply_layout(model)
+    load_weights(model, weights)
     model.eval()
     model.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
     generator = torch_generator(seed, "gradient", client, round_index)
     samples = 0
-    with forked(seed, "gradient", client, round_index):
-        for inputs, labels in _epoch(data, generator):
-            inputs, labels = as_laid_out(inputs.to(device), layout), labels.to(device).long()
+    with fork_rng(seed, "gradient", client, round_index):
+        for inputs, labels in one_epoch(data, generator):
+            inputs, labels = to_layout(inputs.to(device), layout), labels.to(device).long()
             (_cross_entropy(model(inputs), labels) * len(labels)).backward()
             samples += len(labels)
     gradients = {
@@ -165,22 +195,37 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.float() if logits.dtype is torch.bfloat16 else logits, labels)
 
 
-def _batches(data: Any, epochs: int, generator: torch.Generator, released: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Those of all epochs; and of passes after them as many as the authors' program takes beyond."""
-    made = 0
-    for _ in range(epochs):
-        for batch in _epoch(data, generator):
-            made += 1
-            yield batch
-    wanted = max(made, _LEAST_BATCHES) + 1 if released else made
-    while made < wanted:
-        beyond = list(islice(_epoch(data, generator), wanted - made))
-        if not beyond:
-            return
-        made += len(beyond)
-        yield from beyond
+class LocalSGD:
+    """The steps of `torch.optim.SGD(fused=True)`, to the bit: the same kernel, called by its functional form.
 
+    An Optimizer opens a block for profilers in each step and looks up its state by parameter: a fifth of the training
+    of a logistic regression.
+    """
 
-def _epoch(data: Any, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    # A user's own loader shuffles as it likes, from the global state that the caller has forked and seeded.
-    return data.shuffled_batches(generator) if hasattr(data, "shuffled_batches") else iter(data)
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: TrainSettings) -> None:
+        self._parameters = parameters
+        self._settings = settings
+        self._momenta: list[Tensor | None] = [None] * len(parameters)
+
+    def step(self) -> None:
+        """Make one step; a parameter without a gradient stays as it is."""
+        places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        parameters: list[Tensor] = [self._parameters[place] for place in places]
+        gradients: list[Tensor] = [self._parameters[place].grad for place in places]  # type: ignore[misc]
+        momenta = [self._momenta[place] for place in places] if self._settings.momentum else []
+        with torch.no_grad():
+            sgd(
+                parameters,
+                gradients,
+                momenta,
+                has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
+                fused=True,
+                weight_decay=self._settings.weight_decay,
+                momentum=self._settings.momentum,
+                lr=self._settings.learning_rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+        for place, momentum in zip(places, momenta, strict=False):
+            self._momenta[place] = momentum

@@ -1,4 +1,4 @@
-"""The algorithms there are, by name: ours, and whatever a user registers or names as `package.module:Class`."""
+"""The registered algorithms, by name: ours, and those that a user registers or names as `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..errors import UserError, nearest
-from ..settings import RunSettings
-from ..settings.named_object import named_object
-from ..settings.sections import declare
+from ..config import RunSettings
+from ..config.schema import declare_section
+from ..config.user_code import import_object
+from ..errors import UserError, suggest_name
 from .base import Algorithm
 
-#: Before a word of FedML's own, it asks for our version of that algorithm.
+#: With this prefix, a name that FedML has too means our algorithm.
 OUR_PREFIX = "mrtf:"
 
 _registered: dict[str, type[Algorithm]] = {}
@@ -23,14 +23,15 @@ _NAMING_KEYS = ("federated_optimizer", "base")
 
 
 def register_algorithm(algorithm: _Class) -> _Class:
-    """Make `federated_optimizer: <its name>` mean this class; also as a decorator. Twice does no harm.
+    """Make `federated_optimizer: <its name>` mean this class; also as a decorator.
 
-    A class of the same name takes the place of the one before it if it is the same class read again, as in a notebook.
+    It may be called twice. A class that is defined again under the same module and name, as in a notebook, replaces the
+    one before it.
     """
     if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
         raise UserError(f"{algorithm!r} is no algorithm; derive a class from mrtf_fedml.Algorithm")
     label = f"the algorithm {algorithm.__module__}:{algorithm.__qualname__}"
-    # An inherited name would take the parent's place, silently.
+    # An inherited name would silently replace the parent.
     if "name" not in vars(algorithm) or not str(algorithm.name).replace("_", "").isalnum():
         raise UserError(f"{label} needs a `name` of its own, of letters, digits and underscores")
     before = _registered.get(algorithm.name.lower())
@@ -38,68 +39,69 @@ def register_algorithm(algorithm: _Class) -> _Class:
         raise UserError(f"{label}: the name {algorithm.name!r} is {before.__module__}'s already; choose another")
     if not dataclasses.is_dataclass(algorithm.Settings):
         raise UserError(f"{label}: Settings must be a dataclass, with a default for every key")
-    declare(algorithm.section_name(), algorithm.Settings, label)
+    declare_section(algorithm.section_name(), algorithm.Settings, algorithm.name, label)
     _registered[algorithm.name.lower()] = algorithm
     return algorithm
 
 
-def algorithm_named(name: str, key: str = "train_args.federated_optimizer") -> type[Algorithm]:
+def algorithm_by_name(name: str, key: str = "train_args.federated_optimizer") -> type[Algorithm]:
     """The algorithm of that name, in any case, with or without the prefix `mrtf:`; or `package.module:Class`.
 
-    >>> algorithm_named("mrtf:FedAvg").name
+    >>> algorithm_by_name("mrtf:FedAvg").name
     'FedAvg'
     """
     short = name[len(OUR_PREFIX) :] if name.lower().startswith(OUR_PREFIX) else name
     if ":" in short:
-        found = named_object(short, key)
-        if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        algorithm = import_object(short, key)
+        if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
             raise UserError(f"{key} {name!r} is no algorithm; it must name a subclass of mrtf_fedml.Algorithm")
-        return register_algorithm(found)
+        return register_algorithm(algorithm)
     if short.lower() in _registered:
         return _registered[short.lower()]
     raise UserError(
-        f"there is no algorithm {name!r} ({key}); {nearest(short, algorithm_names())} "
+        f"there is no algorithm {name!r} ({key}); {suggest_name(short, algorithm_names())} "
         "(package.module:Class names one of your own)"
     )
 
 
 def algorithm_names() -> list[str]:
-    """The names of all algorithms that are registered, in the order in which they were."""
+    """The names of all registered algorithms, in the order of their registration."""
     return [algorithm.name for algorithm in _registered.values()]
 
 
-def lasting_name(algorithm: type[Algorithm], word: str) -> str:
-    """The word by which any later process finds the algorithm; the user's own word, where it is one.
+def importable_name(algorithm: type[Algorithm], name: str) -> str:
+    """The name by which any later process finds the algorithm; `name`, what the user wrote, where it is one.
 
-    >>> lasting_name(algorithm_named("FedAvg"), "mrtf:FedAvg"), lasting_name(algorithm_named("FedAvg"), "FedNova")
+    >>> fedavg = algorithm_by_name("FedAvg")
+    >>> importable_name(fedavg, "mrtf:FedAvg"), importable_name(fedavg, "FedNova")
     ('mrtf:FedAvg', 'FedAvg')
     """
-    module, name = _identity(algorithm)
-    if module.partition(".")[0] != __package__.partition(".")[0] and module != "__main__" and "<" not in name:
-        return f"{module}:{name}"
-    short = word[len(OUR_PREFIX) :] if word.lower().startswith(OUR_PREFIX) else word
-    return word if short.lower() == algorithm.name.lower() else algorithm.name
+    module, class_name = _identity(algorithm)
+    if module.partition(".")[0] != __package__.partition(".")[0] and module != "__main__" and "<" not in class_name:
+        return f"{module}:{class_name}"
+    short = name[len(OUR_PREFIX) :] if name.lower().startswith(OUR_PREFIX) else name
+    return name if short.lower() == algorithm.name.lower() else algorithm.name
 
 
-def algorithm_of(settings: RunSettings) -> Algorithm:
-    """The algorithm that a run's settings name, made from them; its own keys are validated here."""
-    return algorithm_named(settings.train.federated_optimizer)(settings)
+def build_algorithm(settings: RunSettings) -> Algorithm:
+    """The algorithm that a run's settings name; its own keys are validated here."""
+    return algorithm_by_name(settings.train.federated_optimizer)(settings)
 
 
-def import_named(config: Mapping[str, Mapping[str, Any]], changes: Iterable[str] = ()) -> None:
+def import_algorithms(config: Mapping[str, Mapping[str, Any]], changes: Iterable[str] = ()) -> None:
     """Import the algorithms that a configuration, or a change to it, names as `package.module:Class`.
 
-    Their keys are known from then on, so that a wrong one is found and `--set` can change a right one.
+    From then on their keys are known: a wrong one is an error, and `--set` can change a right one.
     """
-    given = [str(values[key]) for values in config.values() for key in _NAMING_KEYS if values and key in values]
-    given += [value for name, _, value in (change.partition("=") for change in changes) if _names(name)]
-    for word in given:
-        if ":" in word and not word.lower().startswith(OUR_PREFIX):
-            algorithm_named(word)
+    names = [str(values[key]) for values in config.values() for key in _NAMING_KEYS if values and key in values]
+    names += [value for key, _, value in (change.partition("=") for change in changes) if _is_naming_key(key)]
+    for name in names:
+        if ":" in name and not name.lower().startswith(OUR_PREFIX):
+            algorithm_by_name(name)
 
 
-def _names(changed: str) -> bool:
-    return changed.strip().rpartition(".")[2] in _NAMING_KEYS
+def _is_naming_key(key: str) -> bool:
+    return key.strip().rpartition(".")[2] in _NAMING_KEYS
 
 
 def _identity(algorithm: type[Algorithm]) -> tuple[str, str]:

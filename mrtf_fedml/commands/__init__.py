@@ -1,1 +1,1 @@
-"""What each word of the command line does."""
+"""The commands of the command line: `NAME.py` has `main(options)` of `mrtf NAME`."""

@@ -1,4 +1,4 @@
-"""`mrtf completion`: what lets a shell complete the commands, their options and the names of examples."""
+"""`mrtf completion`: shell completion of the commands, their options and the names of examples."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BASH = """_mrtf() {{
 complete -o filenames -F _mrtf mrtf"""
 
 
-def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for `bash`, `zsh` or `fish`, made from what the parser knows."""
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script for `bash`, `zsh` or `fish`, generated from the parser."""
     words = _words(parser)
     if shell == "fish":
         return "\n".join(_fish(words))
-    cases = "\n".join(f'            {name}) words="{" ".join(own)}" ;;' for name, own in words.items())
+    cases = "\n".join(f'            {name}) words="{" ".join(choices)}" ;;' for name, choices in words.items())
     script = _BASH.format(commands=" ".join(words), cases=cases)
     how = "~/.bashrc" if shell == "bash" else "~/.zshrc"
     head = f'# Put this line into {how}:  eval "$(mrtf completion {shell})"'
@@ -37,21 +37,21 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 def _fish(words: dict[str, list[str]]) -> list[str]:
     lines = ["# Put this line into ~/.config/fish/config.fish:  mrtf completion fish | source"]
     lines.append(f"complete -c mrtf -n __fish_use_subcommand -f -a '{' '.join(words)}'")
-    for name, own in words.items():
-        for word in own:
+    for name, choices in words.items():
+        for word in choices:
             kind = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
             lines.append(f"complete -c mrtf -n '__fish_seen_subcommand_from {name}' {kind}")
     return lines
 
 
 def _words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """The words that may follow each command."""
+    """The options and choices of each command."""
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     words = {}
     for name, command in commands.choices.items():
-        own = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
-        own += [
+        choices = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
+        choices += [
             str(choice) for action in command._actions if not action.option_strings for choice in action.choices or ()
         ]
-        words[name] = [*own, *(list_examples() if name == "example" else [])]
+        words[name] = [*choices, *(list_examples() if name == "example" else [])]
     return words

@@ -1,22 +1,22 @@
-"""What a command is asked to run: a file, or a run's own configuration, with the changes of `--set`."""
+"""The configuration of a command: a file, or a run's own configuration, with the changes of `--set`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..algorithms import import_named
-from ..settings.sections import Config
-from ..settings.yaml_file import read_config, warn_of_near_misses, with_changes
+from ..algorithms import import_algorithms
+from ..config.loader import apply_overrides, read_config, warn_about_similar_keys
+from ..config.schema import Config
 
 
-def configured(file: str, changes: Sequence[str]) -> Config:
-    """The sections of a file after the changes, each key of ours in its own section."""
-    config = changed(read_config(file), changes)
-    warn_of_near_misses(config)
+def load_configuration(file: str, changes: Sequence[str]) -> Config:
+    """The sections of a file after the changes, each of our keys in its own section."""
+    config = apply_changes(read_config(file), changes)
+    warn_about_similar_keys(config)
     return config
 
 
-def changed(config: Config, changes: Sequence[str]) -> Config:
-    """The same for sections that have been read; an algorithm of the user's own is imported, since it has keys."""
-    import_named(config, changes)
-    return with_changes(config, changes)
+def apply_changes(config: Config, changes: Sequence[str]) -> Config:
+    """The sections after the changes; a user's algorithm is imported first, since it defines keys."""
+    import_algorithms(config, changes)
+    return apply_overrides(config, changes)

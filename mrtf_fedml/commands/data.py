@@ -1,27 +1,34 @@
-"""`mrtf data`: what a configuration's data are, before anything is trained on them."""
+"""`mrtf data`: describe the data and the split of a configuration without training."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
+from ..config import DataSettings, RunSettings
 from ..data import load
-from ..data.statistics import OBSERVED, Statistics, statistics_of
-from ..report.bubbles import draw_bubbles
-from ..settings import DataSettings, RunSettings
-from .configuration import configured
+from ..data.statistics import MIN_OBSERVED, Statistics, compute_statistics
+from ..report.partition_plot import draw_partition
+from .configuration import load_configuration
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the description."""
+    print(describe(options.cf, options.set, options.plot))
+    return 0
 
 
 def describe(config_file: str, changes: list[str], plot: str | None) -> str:
     """The paper's table of statistics for the configuration's data and split; `plot` names a picture to write."""
-    settings = RunSettings.from_config(configured(config_file, changes))
+    settings = RunSettings.from_config(load_configuration(config_file, changes))
     dataset = load(settings)
-    # The check that a run makes: more clients per round than there are would stop it.
-    settings = settings.with_clients(dataset.client_num)
-    statistics = statistics_of(dataset)
-    text = _table(settings, statistics) + "\n\n" + _particulars(settings, statistics, dataset.input_shape)
+    # The check of a run: more clients per round than clients is an error.
+    settings = settings.with_client_count(dataset.client_num)
+    statistics = compute_statistics(dataset)
+    text = _table(settings, statistics) + "\n\n" + _details(settings, statistics, dataset.input_shape)
     if plot is not None:
         title = f"{_name(settings.data)}: {statistics.clients} clients, {_split(settings)}"
-        draw_bubbles(statistics, title, Path(plot))
+        draw_partition(statistics, title, Path(plot))
         text += f"\n  picture          {plot}"
     return text
 
@@ -33,8 +40,8 @@ def _table(settings: RunSettings, statistics: Statistics) -> str:
         "M": str(statistics.server_samples),
         "C": str(statistics.classes),
         "K": str(statistics.clients),
-        "mean N_k": f"{statistics.samples_a_client.mean():.1f}",
-        "mean C_k": f"{statistics.classes_a_client.mean():.1f}",
+        "mean N_k": f"{statistics.samples_per_client.mean():.1f}",
+        "mean C_k": f"{statistics.classes_per_client.mean():.1f}",
     }
     widths = [max(len(head), len(cell)) for head, cell in cells.items()]
     rows = (
@@ -44,19 +51,19 @@ def _table(settings: RunSettings, statistics: Statistics) -> str:
     return "\n".join("  " + row for row in rows)
 
 
-def _particulars(settings: RunSettings, statistics: Statistics, input_shape: tuple[int, ...]) -> str:
-    least, most = statistics.samples_a_client.min(), statistics.samples_a_client.max()
+def _details(settings: RunSettings, statistics: Statistics, input_shape: tuple[int, ...]) -> str:
+    least, most = statistics.samples_per_client.min(), statistics.samples_per_client.max()
     absent = [
         name for name, count in zip(statistics.class_names, statistics.counts.sum(axis=0), strict=True) if count == 0
     ]
     rows = [
         ("N, M", "training samples of all clients; samples of the server"),
         ("C, K", "classes; clients"),
-        ("N_k, C_k", f"samples of a client; its classes with at least {OBSERVED} samples"),
+        ("N_k, C_k", f"samples of a client; its classes with at least {MIN_OBSERVED} samples"),
         ("split", _split(settings)),
         ("samples per client", f"{least} to {most}"),
         ("a sample", " x ".join(str(size) for size in input_shape)),
-        ("server's labels", "never shown to the server; they mark its answer where they are known"),
+        ("server's labels", "never shown to the server; only used to score its predictions"),
     ]
     if absent:
         rows.append(("no client has", ", ".join(absent)))
@@ -77,7 +84,7 @@ def _split(settings: RunSettings) -> str:
     how = {
         "label": f"by label, {data.classes_per_client} classes per client",
         "dirichlet": f"by Dirichlet, alpha {data.partition_alpha:g}",
-        "iid": "alike (IID)",
+        "iid": "IID",
         "user": "by user",
     }
     return f"{how[data.partition_method]}{share}, seed {seed}"

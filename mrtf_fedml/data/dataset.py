@@ -1,4 +1,4 @@
-"""FedML's list of eight with the server's set apart: what every run of ours is given."""
+"""The federated dataset of a run: FedML's list of eight entries, plus the server's unlabelled set."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from .examiner import Examiner
+from .evaluator import SealedEvaluator
 from .preprocessing import Preprocessing
 from .shards import UnlabelledSet
 
 
 class TransductiveDataset(list[Any]):
-    """FedML's list of eight, in which the server's set has no labels.
+    """FedML's list of eight entries, in which the server's set has no labels.
 
     The entries are train_num, test_num, train_global, test_global, train_local_num_dict, train_local_dict,
-    test_local_dict and class_num; test_global gives (x, -1) pairs.
+    test_local_dict and class_num; test_global yields (x, -1) pairs.
     """
 
     def __init__(
@@ -27,22 +27,22 @@ class TransductiveDataset(list[Any]):
         train_local_dict: Any,
         test_local_dict: Any,
         server_inputs: Tensor,
-        examiner: Examiner | None,
+        evaluator: SealedEvaluator | None,
         ids: list[str],
         class_names: list[str],
         batch_size: int,
         preprocessing: Preprocessing | None = None,
     ) -> None:
-        #: The server's samples [M, ...], in the order in which predictions are given.
+        #: The server's samples [M, ...], in the order of the predictions.
         self.server_inputs = server_inputs
-        #: Scores predictions for them; None where no true labels exist.
-        self.examiner = examiner
-        #: The user's name of each server sample.
+        #: Scores predictions for the server's samples; None if no true labels exist.
+        self.evaluator = evaluator
+        #: The user's identifier of each server sample.
         self.ids = ids
         self.class_names = class_names
-        #: What was done to the samples.
+        #: The preprocessing that was applied to the samples.
         self.preprocessing = preprocessing or Preprocessing()
-        #: In a rehearsal the server's own samples, for which the clients' stand in; else None.
+        #: With `data_args.holdout`, the server's own samples, which held-out samples replace; else None.
         self.real_inputs: Tensor | None = None
         super().__init__(
             [
@@ -57,19 +57,19 @@ class TransductiveDataset(list[Any]):
             ]
         )
 
-    def forget_server_set(self) -> None:
-        """Let go of the server's inputs and of its examiner, in a process that only trains clients."""
-        self.hold_server_inputs(self.server_inputs[:0].clone())
-        self.examiner = self.real_inputs = None
+    def drop_server_set(self) -> None:
+        """Free the server's inputs and the evaluator, in a process that only trains clients."""
+        self.replace_server_inputs(self.server_inputs[:0].clone())
+        self.evaluator = self.real_inputs = None
 
-    def hold_server_inputs(self, inputs: Tensor) -> None:
-        """Hold these in place of the server's inputs: the same samples as somebody else has laid them out, once."""
+    def replace_server_inputs(self, inputs: Tensor) -> None:
+        """Use `inputs`, the same samples in another memory layout, so that only one copy is kept."""
         self.server_inputs = inputs
         self[3] = UnlabelledSet(inputs, self[3].batch_size)
 
     @property
     def example_inputs(self) -> Tensor:
-        """Inputs to try a model on."""
+        """Inputs on which a model can be tried."""
         return self.server_inputs
 
     @property
@@ -79,10 +79,10 @@ class TransductiveDataset(list[Any]):
 
     @property
     def client_num(self) -> int:
-        """The number of clients K whose data are here."""
+        """The number of clients K in this dataset."""
         return len(self[5] or ())
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one sample, without the batch."""
+        """The shape of one sample, without the batch axis."""
         return tuple(self.server_inputs.shape[1:])

@@ -1,4 +1,4 @@
-"""How a sample becomes what a model sees: the kind of its numbers, and the scale of a table's features."""
+"""Preprocessing of samples: arrays to tensors, and the standardization of a table's features."""
 
 from __future__ import annotations
 
@@ -11,136 +11,176 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..config import RunSettings
 from ..errors import UserError
-from ..settings import RunSettings
 from .shards import Batch, TensorShard
 from .sources import Source
 from .sources.csv_columns import Columns
-from .tensors import to_tensor
+from .sources.source import Array
 
-Kind = Literal["pixels", "numbers", "tokens"]
+InputKind = Literal["pixels", "numbers", "tokens"]
 
-#: A feature that varies less than this share of its size is constant: the rest is rounding of float32.
+#: Grey, colour, and colour with transparency: an axis of one of these sizes is taken as the channels.
+CHANNELS = (1, 3, 4)
+
+#: Every image of every dataset is normalized as (x/255 - MEAN) / DEVIATION. The same values for all datasets keep the
+#: images of the clients and the server comparable, and nobody needs to know the mean of others.
+MEAN, DEVIATION = 0.5, 0.5
+
+#: A feature whose deviation is below this fraction of its mean is constant: the rest is rounding of float32.
 _CONSTANT = 1e-6
 
 
+def to_tensor(array: Array, tokens: bool = False) -> Tensor:
+    """The samples [N, ...] as a new float32 tensor, images with their channels first.
+
+    uint8 images [N, H, W] or [N, H, W, channels] become [N, channels, H, W], x/255 and then (x - 0.5)/0.5, so
+    that black is -1 and white is 1. Other numbers keep their values; [N, H, W] gets a channel axis. An array
+    of four axes is channels-last or channels-first by the axis whose size is one of `CHANNELS`; if neither or
+    both are, uint8 is channels-last (as in image libraries) and the rest channels-first (as in torch). `tokens` are
+    indices and become int64.
+
+    >>> to_tensor(np.array([[[0, 255]]], dtype=np.uint8)).tolist()
+    [[[[-1.0, 1.0]]]]
+    """
+    if tokens:
+        return torch.from_numpy(array.astype(np.int64))
+    is_uint8 = array.dtype == np.uint8
+    if array.ndim == 4 and _is_channels_last(array.shape[1], array.shape[3], is_uint8):
+        array = array.transpose(0, 3, 1, 2)
+    # One copy, in its final order: only the bytes and the floats are in memory.
+    tensor = torch.from_numpy(array.astype(np.float32, order="C"))
+    if is_uint8 and array.ndim >= 3:
+        tensor = tensor.div_(255).sub_(MEAN).div_(DEVIATION)
+    return tensor.unsqueeze(1) if tensor.ndim == 3 else tensor
+
+
+def _is_channels_last(second: int, last: int, default: bool) -> bool:
+    if (second in CHANNELS) == (last in CHANNELS):
+        return default
+    return last in CHANNELS
+
+
 @dataclass(frozen=True, eq=False)
-class Scale:
-    """Brings each feature to mean 0 and deviation 1: (x - mean) / deviation.
+class Standardizer:
+    """Brings each feature to mean 0 and standard deviation 1: (x - mean) / deviation.
 
     Attributes:
         mean: of each feature, in the shape of a sample, float64.
-        deviation: the same; 0 for a feature that is constant, which becomes 0: nothing can be learnt from it, and a
-            server's sample may have any value there.
+        deviation: the same; 0 for a constant feature, which becomes 0, since a model cannot learn from it and the
+            server's samples may have any value there.
     """
 
     mean: Tensor
     deviation: Tensor
 
     @classmethod
-    def of(cls, batches: Iterable[Tensor]) -> Scale:
-        """From samples [N, ...], batch by batch; in two passes over them, since one loses small deviations.
+    def fit(cls, batches: Iterable[Tensor]) -> Standardizer:
+        """From batches of samples [N, ...], in two passes, since one pass loses small deviations.
 
-        >>> scale = Scale.of([torch.tensor([[1.0, 7.0], [3.0, 7.0]])])
-        >>> scale(torch.tensor([[5.0, 9.0]])).tolist()
+        >>> standardizer = Standardizer.fit([torch.tensor([[1.0, 7.0], [3.0, 7.0]])])
+        >>> standardizer(torch.tensor([[5.0, 9.0]])).tolist()
         [[3.0, 0.0]]
         """
-        kept = [batch.double() for batch in batches]
-        count = sum(len(batch) for batch in kept)
-        mean = torch.stack([batch.sum(dim=0) for batch in kept]).sum(dim=0) / count
-        squares = torch.stack([((batch - mean) ** 2).sum(dim=0) for batch in kept]).sum(dim=0)
+        parts = [batch.double() for batch in batches]
+        count = sum(len(part) for part in parts)
+        mean = torch.stack([part.sum(dim=0) for part in parts]).sum(dim=0) / count
+        squares = torch.stack([((part - mean) ** 2).sum(dim=0) for part in parts]).sum(dim=0)
         deviation = (squares / count).sqrt()
         return cls(mean, torch.where(deviation > _CONSTANT * mean.abs(), deviation, torch.zeros_like(deviation)))
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """The inputs [N, ...] scaled, as new float32."""
+        """The standardized inputs [N, ...], as new float32."""
         varies = self.deviation > 0
         divisor = torch.where(varies, self.deviation, torch.ones_like(self.deviation))
-        scaled = (inputs.double() - self.mean) / divisor
-        return torch.where(varies, scaled, torch.zeros_like(scaled)).float()
+        standardized = (inputs.double() - self.mean) / divisor
+        return torch.where(varies, standardized, torch.zeros_like(standardized)).float()
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """What was done to the samples of a run, so that more of the same kind can be treated alike.
+    """The preprocessing of a run's samples, to apply it to more samples of the same kind.
 
     Attributes:
-        kind: `pixels` are uint8 images brought to [-1, 1]; `numbers` keep their values; `tokens` are indices.
-        scale: what standardised them; None where nothing did.
-        features: the names of a table's features, in the model's order; None where they have none.
-        columns: how the columns of a file become those; None where there was no such file.
+        kind: `pixels` are uint8 images mapped to [-1, 1]; `numbers` keep their values; `tokens` are indices.
+        standardizer: standardizes the features; None if they are not standardized.
+        features: the names of a table's features, in the model's order; None without names.
+        columns: how the columns of a file become features; None without such a file.
     """
 
-    kind: Kind = "numbers"
-    scale: Scale | None = None
+    kind: InputKind = "numbers"
+    standardizer: Standardizer | None = None
     features: list[str] | None = field(default=None, repr=False)
     columns: Columns | None = field(default=None, repr=False)
 
-    def facts(self) -> dict[str, Any]:
-        """The same in what JSON can say."""
-        numbers = None if self.scale is None else (self.scale.mean.flatten(), self.scale.deviation.flatten())
-        mean, deviation = (None, None) if numbers is None else (part.tolist() for part in numbers)
+    def to_json(self) -> dict[str, Any]:
+        """The preprocessing as JSON values."""
+        mean = deviation = None
+        if self.standardizer is not None:
+            mean = self.standardizer.mean.flatten().tolist()
+            deviation = self.standardizer.deviation.flatten().tolist()
         return {
             "kind": self.kind,
             "mean": mean,
             "deviation": deviation,
             "features": self.features,
-            "columns": None if self.columns is None else self.columns.facts(),
+            "columns": None if self.columns is None else self.columns.to_json(),
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], input_shape: tuple[int, ...]) -> Preprocessing:
-        """What `facts` has said."""
-        scale = None
-        if facts["mean"] is not None:
-            parts = [torch.tensor(facts[key], dtype=torch.float64) for key in ("mean", "deviation")]
-            scale = Scale(*(part.reshape(input_shape) for part in parts))
-        columns = facts.get("columns")
-        return cls(facts["kind"], scale, facts["features"], None if columns is None else Columns(**columns))
+    def from_json(cls, values: Mapping[str, Any], input_shape: tuple[int, ...]) -> Preprocessing:
+        """The inverse of `to_json`."""
+        standardizer = None
+        if values["mean"] is not None:
+            parts = [torch.tensor(values[key], dtype=torch.float64) for key in ("mean", "deviation")]
+            standardizer = Standardizer(*(part.reshape(input_shape) for part in parts))
+        columns = values.get("columns")
+        return cls(values["kind"], standardizer, values["features"], None if columns is None else Columns(**columns))
 
 
-def is_standardised(settings: RunSettings, inputs: Tensor, kind: Kind) -> bool:
-    """Whether such samples [N, ...] are standardised: what was asked for; else tables are, and images are not."""
-    wanted = settings.data.standardize
+def should_standardize(settings: RunSettings, inputs: Tensor, kind: InputKind) -> bool:
+    """Whether samples [N, ...] of this kind are standardized; with `standardize: auto` tables are, images are not."""
+    standardize = settings.data.standardize
     if settings.common.training_type == "cross_device":
-        # The devices read their own samples, which nobody here can change.
+        # The devices read their own samples, which the server cannot change.
         return False
-    if wanted == "auto":
+    if standardize == "auto":
         return kind == "numbers" and inputs.ndim == 2 and inputs.is_floating_point()
-    if wanted and (kind == "tokens" or not inputs.is_floating_point()):
+    if standardize and (kind == "tokens" or not inputs.is_floating_point()):
         raise UserError("data_args.standardize is true but the samples are indices of letters or words; leave it out")
-    return wanted
+    return standardize
 
 
-def preprocessing_of(
+def fit_preprocessing(
     source: Source, parts: list[npt.NDArray[np.int64]], settings: RunSettings, server_inputs: Callable[[], Tensor]
 ) -> Preprocessing:
-    """What is done to the samples of a source; a scale is that of the clients' samples which take part.
+    """The preprocessing of a source; the features are standardized by the samples of the participating clients.
 
-    It depends on neither the order of the clients nor any label, so every party that has the source finds the same.
-    Where privacy is promised (`dp_args`) the server's inputs decide: exact sums over clients are in no budget.
+    It depends on neither the order of the clients nor any label, so every party with the source computes the same.
+    Under differential privacy (`dp_args`) the server's inputs are used instead: exact sums over clients are not in
+    the privacy budget.
     """
-    kind = kind_of(source)
-    if not is_standardised(settings, to_tensor(source.x_train[:1], source.tokens), kind):
+    kind = input_kind(source)
+    if not should_standardize(settings, to_tensor(source.x_train[:1], source.tokens), kind):
         return Preprocessing(kind, None, source.features, source.columns)
     rows = np.sort(np.concatenate(parts))
-    decisive = server_inputs() if settings.privacy.active else to_tensor(source.x_train[rows])
-    return Preprocessing(kind, Scale.of([decisive]), source.features, source.columns)
+    samples = server_inputs() if settings.privacy.is_active else to_tensor(source.x_train[rows])
+    return Preprocessing(kind, Standardizer.fit([samples]), source.features, source.columns)
 
 
-def kind_of(source: Source) -> Kind:
-    """What the numbers of a source are; `to_tensor` treats them so."""
+def input_kind(source: Source) -> InputKind:
+    """The kind of a source's numbers, as `to_tensor` treats them."""
     if source.tokens:
         return "tokens"
     return "pixels" if source.x_train.dtype == np.uint8 and source.x_train.ndim >= 3 else "numbers"
 
 
-class ScaledLoader:
-    """A user's own loader of (x, y) batches, whose x are scaled as they are drawn."""
+class StandardizedLoader:
+    """A user's own loader of (x, y) batches, whose x are standardized as they are drawn."""
 
-    def __init__(self, batches: Any, scale: Scale) -> None:
+    def __init__(self, batches: Any, standardizer: Standardizer) -> None:
         self.batches = batches
-        self.scale = scale
+        self.standardizer = standardizer
         self.batch_size = getattr(batches, "batch_size", None)
 
     def __len__(self) -> int:
@@ -148,11 +188,13 @@ class ScaledLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         for inputs, labels in self.batches:
-            yield self.scale(torch.as_tensor(inputs)), torch.as_tensor(labels)
+            yield self.standardizer(torch.as_tensor(inputs)), torch.as_tensor(labels)
 
 
-def scaled_entry(entry: Any, scale: Scale) -> Any:
-    """A client's data, scaled: a shard of ours as a new shard, anything else as it is drawn; None stays None."""
+def standardize_entry(entry: Any, standardizer: Standardizer) -> Any:
+    """A client's data, standardized: a shard as a new shard, another loader as it is drawn; None stays None."""
     if entry is None:
         return None
-    return entry.scaled(scale) if isinstance(entry, TensorShard) else ScaledLoader(entry, scale)
+    if isinstance(entry, TensorShard):
+        return entry.map_inputs(standardizer)
+    return StandardizedLoader(entry, standardizer)

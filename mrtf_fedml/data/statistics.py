@@ -1,4 +1,4 @@
-"""The paper's table of dataset statistics, for any dataset and split."""
+"""Statistics of a federated dataset: the paper's table of samples and classes per client."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
-from ..randomness import forked
-from ..settings import RunSettings
+from ..config import RunSettings
+from ..rng import fork_rng
 from .dataset import TransductiveDataset
-from .preprocessing import ScaledLoader
+from .preprocessing import StandardizedLoader
 from .shards import TensorShard
 
-#: A class counts as observed by a client from so many samples on.
-OBSERVED = 5
+#: A client observes a class if it has at least this many samples of it.
+MIN_OBSERVED = 5
 
-#: So many samples of all clients tell what kind they are.
-_SOME = 2000
-_READABLE = (TensorShard, ScaledLoader, DataLoader, list, tuple)
+#: The number of samples that `sample_client_data` reads from all clients together.
+_MAX_SAMPLES = 2000
+_REREADABLE = (TensorShard, StandardizedLoader, DataLoader, list, tuple)
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Who has how much of what.
+    """The numbers of samples per client and class.
 
     Attributes:
         counts: n_{k,c} [K, C], the samples of class c that client k has.
         server_samples: M.
-        class_names: one a class.
+        class_names: one per class.
     """
 
     counts: npt.NDArray[np.int64]
@@ -54,50 +54,50 @@ class Statistics:
         return len(self.class_names)
 
     @property
-    def samples_a_client(self) -> npt.NDArray[np.int64]:
+    def samples_per_client(self) -> npt.NDArray[np.int64]:
         """N_k [K]."""
         return self.counts.sum(axis=1)
 
     @property
-    def classes_a_client(self) -> npt.NDArray[np.int64]:
-        """C_k [K], the classes of which a client has at least `OBSERVED` samples."""
-        return (self.counts >= OBSERVED).sum(axis=1)
+    def classes_per_client(self) -> npt.NDArray[np.int64]:
+        """C_k [K], the classes of which a client has at least `MIN_OBSERVED` samples."""
+        return (self.counts >= MIN_OBSERVED).sum(axis=1)
 
 
-def statistics_of(dataset: TransductiveDataset) -> Statistics:
-    """What the table tells of a dataset; the server's labels have no part in it."""
+def compute_statistics(dataset: TransductiveDataset) -> Statistics:
+    """The statistics of a dataset, without the server's labels."""
     classes = dataset.class_num
-    counts = np.stack([_counts(shard, classes) for shard in dataset[5].values()])
+    counts = np.stack([_class_counts(entry, classes) for entry in dataset[5].values()])
     return Statistics(counts, len(dataset.server_inputs), dataset.class_names)
 
 
-def known_counts(dataset: TransductiveDataset, settings: RunSettings) -> npt.NDArray[np.int64] | None:
-    """n_{k,c} [K, C] where a process plays the clients and holds their samples as shards; else None.
+def client_class_counts(dataset: TransductiveDataset, settings: RunSettings) -> npt.NDArray[np.int64] | None:
+    """n_{k,c} [K, C] in a simulation whose clients 0 to K-1 are shards; else None.
 
-    Clients are numbered 0 to K-1 there. A loader of the user's own is not read for this: it may take its time.
+    A user's own loader is not read for this, since it may be slow.
     """
     shards = dataset[5]
     if settings.common.training_type != "simulation" or not shards or list(shards) != list(range(len(shards))):
         return None
     if not all(isinstance(shard, TensorShard) for shard in shards.values()):
         return None
-    return statistics_of(dataset).counts
+    return compute_statistics(dataset).counts
 
 
-def known_samples(
+def sample_client_data(
     dataset: TransductiveDataset, settings: RunSettings
 ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-    """Some of the clients' samples [N, ...], evenly from all, where a process plays the clients; else None.
+    """Some of the clients' samples [N, ...], the same number from each, in a simulation; else None.
 
-    With their labels [N], where each has one. Of loaders only those are read that can be read again.
+    With their labels [N], if each sample has one. Only loaders that can be read again are read.
     """
     clients = dataset[5]
     if settings.common.training_type != "simulation" or not clients:
         return None
-    each = max(1, _SOME // len(clients))
-    with forked(0, "known samples"):
-        read = [_some(entry, each) for entry in clients.values() if isinstance(entry, _READABLE)]
-    parts = [(inputs, labels) for inputs, labels in read if len(inputs)]
+    per_client = max(1, _MAX_SAMPLES // len(clients))
+    with fork_rng(0, "known samples"):
+        pairs = [_first_samples(entry, per_client) for entry in clients.values() if isinstance(entry, _REREADABLE)]
+    parts = [(inputs, labels) for inputs, labels in pairs if len(inputs)]
     if not parts or len({inputs.shape[1:] for inputs, _ in parts}) != 1:
         return None
     has_labels = all(labels.shape == (len(inputs),) for inputs, labels in parts)
@@ -107,27 +107,28 @@ def known_samples(
     )
 
 
-def _some(entry: Any, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _first_samples(entry: Any, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Evenly spaced samples of a shard; the first samples of another loader."""
     if isinstance(entry, TensorShard):
-        chosen = torch.linspace(0, entry.samples - 1, min(most, entry.samples)).long()
-        return entry.inputs[entry.indices[chosen]], entry.labels[chosen]
-    batches, labels, read = [], [], 0
+        rows = torch.linspace(0, entry.samples - 1, min(limit, entry.samples)).long()
+        return entry.inputs[entry.indices[rows]], entry.labels[rows]
+    inputs, labels, count = [], [], 0
     for batch in entry:
-        batches.append(torch.as_tensor(batch[0]))
+        inputs.append(torch.as_tensor(batch[0]))
         labels.append(torch.as_tensor(batch[1]))
-        read += len(batches[-1])
-        if read >= most:
+        count += len(inputs[-1])
+        if count >= limit:
             break
-    if not batches:
+    if not inputs:
         return torch.zeros(0), torch.zeros(0)
-    return torch.cat(batches)[:most], torch.cat(labels)[:most]
+    return torch.cat(inputs)[:limit], torch.cat(labels)[:limit]
 
 
-def _counts(shard: Any, classes: int) -> npt.NDArray[np.int64]:
-    """The samples a class of one client, from our shards or from any loader of (x, y) batches."""
-    if isinstance(shard, TensorShard):
-        labels = shard.labels
+def _class_counts(entry: Any, classes: int) -> npt.NDArray[np.int64]:
+    """The samples per class of one client: a shard or another loader of (x, y) batches."""
+    if isinstance(entry, TensorShard):
+        labels = entry.labels
     else:
-        batches = [torch.as_tensor(y).reshape(-1) for _, y in shard or []]
+        batches = [torch.as_tensor(y).reshape(-1) for _, y in entry or []]
         labels = torch.cat(batches).long() if batches else torch.zeros(0, dtype=torch.int64)
     return torch.bincount(labels, minlength=classes)[:classes].numpy()

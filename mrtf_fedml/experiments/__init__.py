@@ -1,1 +1,1 @@
-"""Several runs as one experiment: which runs, doing them, and what they show together."""
+"""Comparisons: plan the runs, run them, and report their scores."""

@@ -1,7 +1,7 @@
-"""What travels between server and clients: made and read here alone.
+"""The tensors of a message between server and clients: packed and unpacked here alone.
 
-FedML's messages have room for weights and a sample count only. Whatever else is told travels among the weights under a
-reserved key, which is taken out before FedML's hooks: they treat every entry as a weight.
+FedML's messages have room for weights and a sample count only. Everything else travels among the weights under a
+reserved prefix, and is removed before FedML's hooks, which treat every entry as a weight.
 """
 
 from __future__ import annotations
@@ -13,74 +13,75 @@ import torch
 from torch import Tensor
 
 from ..algorithms import ClientUpdate
-from ..algorithms.exchange import Weights, as_tensors
-from ..data.preprocessing import Scale
+from ..algorithms.types import Weights, as_tensors
+from ..data.preprocessing import Standardizer
 
 RESERVED = "__mrtf__."
 LOSS = RESERVED + "loss"
-#: Where the algorithm counts other samples than the shard has.
+#: The sample count, where the algorithm counts other samples than the shard has.
 SAMPLES = RESERVED + "samples"
-#: What an algorithm sends beside the weights, entry by entry, either way.
-EXTRA = RESERVED + "extra."
-#: The scale to which silos with files of their own bring their features.
+#: The prefix of the algorithm's payload, in both directions.
+PAYLOAD = RESERVED + "extra."
+#: The feature scale for silos that read their own files.
 MEAN, DEVIATION = RESERVED + "mean", RESERVED + "deviation"
 
-#: The tensors of a message.
-Payload = Mapping[str, Tensor]
+#: The tensors of a message, by name.
+MessageTensors = Mapping[str, Tensor]
 
 
-def start_payload(weights: Weights, extra: Weights) -> OrderedDict[str, Tensor]:
-    """What a client receives: theta_t, and what the algorithm has for it alone. No tensor is copied.
+def pack_task(weights: Weights, payload: Weights) -> OrderedDict[str, Tensor]:
+    """What a client receives: theta_t, and the algorithm's payload for this client. No tensor is copied.
 
-    >>> payload = start_payload({"w": torch.ones(1)}, {"w": torch.zeros(1)})
-    >>> list(weights_of(payload)), list(extra_of(payload))
+    >>> tensors = pack_task({"w": torch.ones(1)}, {"w": torch.zeros(1)})
+    >>> list(weights_of(tensors)), list(payload_of(tensors))
     (['w'], ['w'])
     """
-    return OrderedDict([*weights.items(), *((EXTRA + key, value) for key, value in extra.items())])
+    return OrderedDict([*weights.items(), *((PAYLOAD + key, value) for key, value in payload.items())])
 
 
-def scale_payload(scale: Scale | None) -> dict[str, Tensor]:
-    """What tells a silo the server's scale of features; nothing where there is none.
+def pack_scale(scale: Standardizer | None) -> dict[str, Tensor]:
+    """The server's feature scale for a silo; empty where there is none.
 
-    >>> scale = scale_of(scale_payload(Scale(torch.ones(2), torch.ones(2))))
+    >>> scale = unpack_scale(pack_scale(Standardizer(torch.ones(2), torch.ones(2))))
     >>> scale is not None and scale.mean.tolist()
     [1.0, 1.0]
     """
     return {} if scale is None else {MEAN: scale.mean, DEVIATION: scale.deviation}
 
 
-def scale_of(payload: Payload) -> Scale | None:
-    """The scale that a payload tells, if any."""
-    return Scale(payload[MEAN], payload[DEVIATION]) if MEAN in payload else None
+def unpack_scale(tensors: MessageTensors) -> Standardizer | None:
+    """The feature scale in a message, if any."""
+    return Standardizer(tensors[MEAN], tensors[DEVIATION]) if MEAN in tensors else None
 
 
-def update_payload(update: ClientUpdate, samples: int | None = None) -> OrderedDict[str, Tensor]:
-    """What a client sends back; `samples` is what FedML's message says beside it.
+def pack_update(update: ClientUpdate, samples: int | None = None) -> OrderedDict[str, Tensor]:
+    """What a client sends; `samples` is the count that FedML's message carries anyway.
 
-    >>> payload = update_payload(ClientUpdate(3, 10, {"w": torch.ones(1)}, loss=0.5, extra={"drift": 2}))
-    >>> list(weights_of(payload)), update_of(3, 10, payload).loss, update_of(3, 10, payload).extra["drift"].item()
+    >>> tensors = pack_update(ClientUpdate(3, 10, {"w": torch.ones(1)}, loss=0.5, payload={"drift": 2}))
+    >>> update = unpack_update(3, 10, tensors)
+    >>> list(weights_of(tensors)), update.loss, update.payload["drift"].item()
     (['w'], 0.5, 2.0)
     """
-    payload = start_payload(update.weights, as_tensors(update.extra))
+    tensors = pack_task(update.weights, as_tensors(update.payload))
     if update.loss is not None:
-        payload[LOSS] = torch.tensor(update.loss, dtype=torch.float64)
+        tensors[LOSS] = torch.tensor(update.loss, dtype=torch.float64)
     if samples is not None and update.samples != samples:
-        payload[SAMPLES] = torch.tensor(update.samples)
-    return payload
+        tensors[SAMPLES] = torch.tensor(update.samples)
+    return tensors
 
 
-def update_of(client: int, samples: float, payload: Payload) -> ClientUpdate:
-    """The update that a client's payload stands for; the payload stays as it is."""
-    loss = float(payload[LOSS]) if LOSS in payload else None
-    counted = int(payload.get(SAMPLES, samples))
-    return ClientUpdate(client, counted, weights_of(payload), loss, extra_of(payload))
+def unpack_update(client: int, samples: float, tensors: MessageTensors) -> ClientUpdate:
+    """The update in a client's message; the message is not changed."""
+    loss = float(tensors[LOSS]) if LOSS in tensors else None
+    count = int(tensors.get(SAMPLES, samples))
+    return ClientUpdate(client, count, weights_of(tensors), loss, payload_of(tensors))
 
 
-def weights_of(payload: Payload) -> OrderedDict[str, Tensor]:
-    """The payload's weights alone, in a dict of its own."""
-    return OrderedDict((key, value) for key, value in payload.items() if not key.startswith(RESERVED))
+def weights_of(tensors: MessageTensors) -> OrderedDict[str, Tensor]:
+    """The weights in a message, in a new dict."""
+    return OrderedDict((key, value) for key, value in tensors.items() if not key.startswith(RESERVED))
 
 
-def extra_of(payload: Payload) -> dict[str, Tensor]:
-    """What goes beside the weights."""
-    return {key[len(EXTRA) :]: value for key, value in payload.items() if key.startswith(EXTRA)}
+def payload_of(tensors: MessageTensors) -> dict[str, Tensor]:
+    """The algorithm's payload in a message."""
+    return {key[len(PAYLOAD) :]: value for key, value in tensors.items() if key.startswith(PAYLOAD)}

@@ -1,133 +1,176 @@
-"""What runs a configuration in FedML with an algorithm of ours: checked, put together, and handed to a backend."""
+"""Run a configuration on the backend that it names: the one path of `mrtf run`, the Python API and FedML's FedMLRunner.
+
+FedML is imported after settings, data and algorithm have been checked, since its import takes seconds.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
-from fedml.core import ClientTrainer
+from torch import nn
 
-from ..algorithms import Algorithm, algorithm_named
+from ..algorithms import Algorithm, algorithm_by_name
+from ..callbacks.base import Callback
+from ..config import RunSettings
+from ..config.sections import resolve_auto_precision
+from ..data import SiloDataset, TransductiveDataset, load_for_rank
 from ..errors import UserError
-from ..process.compiler import check_compiler
-from ..process.start import check_start, started_ranks
-from .arguments import settings_of
-from .client_side import AlgorithmTrainer
-from .compatibility import check_clients, refuse_what_cannot_combine
-from .cross_device.parties import BACKEND as DEVICE_BACKEND
-from .cross_device.parties import server_of as server_of_devices
-from .cross_silo.manager import BACKENDS as SILO_BACKENDS
-from .cross_silo.parties import is_silo, server_of, silo_of
-from .devices import refuse_missing_gpu
-from .mpi.simulation import MPISimulation
-from .pair import pair_of
-from .server_side import AlgorithmAggregator
-from .single_process import SingleProcess
-from .zoo import keep_classes
+from ..process.mpi import (
+    RANKS_BACKENDS,
+    RankInfo,
+    agree_on_errors,
+    check_backend,
+    check_start,
+    rank_info,
+    world_communicator,
+    world_size,
+)
+from ..process.threads import set_threads, threads_per_rank
+from ..process.tuning import has_fast_bf16, pause_garbage_collector
 
 
-class Runner(Protocol):
-    """What FedMLRunner calls."""
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is executed; nothing here changes its results.
 
-    def run(self) -> None:
-        """To the end."""
-
-
-def our_runner(
-    args: Any,
-    device: torch.device,
-    dataset: Any,
-    model: Any,
-    client_trainer: ClientTrainer | None = None,
-    server_aggregator: Any = None,
-) -> Runner:
-    """The backend that the arguments ask for, with the pair that was given, or the one of the algorithm they name.
-
-    The model is a module; for devices it may be None, as FedML's model hub gives it.
+    Attributes:
+        resume: the directory of a run to continue.
+        rank: this party's rank across silos and devices, 0 for the server; None in a simulation.
+        verbose: whether FedML's log is shown.
+        progress: True shows a progress bar, False nothing; None shows a bar on a terminal, else one line per round.
+        profile: whether the CPU seconds of each phase are reported.
+        watch: whether the run is shown on a live page.
+        print_summary: whether the summary is printed at the end.
+        callbacks: called in addition to those of `common_args.callbacks`.
     """
-    if args.training_type != "cross_device":
-        keep_classes(model, dataset)
-    algorithm_class = _algorithm_class(args, client_trainer, server_aggregator)
-    if args.training_type == "cross_device" or _is_foreign(client_trainer):
-        _let_clients_only_train(args, algorithm_class)
-    trainer_class, aggregator_class = pair_of(algorithm_class)
-    refuse_what_cannot_combine(args, algorithm_class)
-    settings = settings_of(args)
+
+    resume: str | None = None
+    rank: int | None = None
+    verbose: bool = False
+    progress: bool | None = None
+    profile: bool = False
+    watch: bool = False
+    print_summary: bool = False
+    callbacks: Sequence[Callback] = ()
+
+    @contextmanager
+    def serve_page(self, folder: Path) -> Iterator[None]:
+        """With `watch`, serve the live page of the run in this folder while the block runs."""
+        if not self.watch:
+            yield
+            return
+        # Imported here, since few runs are watched.
+        from ..watch.server import start_page
+
+        page = start_page(folder)
+        try:
+            yield
+        finally:
+            page.stop()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind.
+
+    Attributes:
+        run_dir: the run directory; None for a silo, which has none.
+        model: the model; on the server it has the weights that predict. None where devices train.
+    """
+
+    run_dir: Path | None
+    model: nn.Module | None
+
+
+def run_configuration(
+    settings: RunSettings,
+    options: RunOptions | None = None,
+    dataset: TransductiveDataset | SiloDataset | None = None,
+    model: nn.Module | None = None,
+) -> RunResult:
+    """Run the settings to the end, in this process or as one process of several.
+
+    Args:
+        settings: of the run, validated.
+        options: how it is executed.
+        dataset: the run's data; loaded as `settings.data` says where none is given.
+        model: trained in place of the one that `settings.model` names.
+    """
+    options = options or RunOptions()
+    with agree_on_errors():
+        check_backend(settings.common.training_type, settings.common.backend)
+        check_start(settings.common.training_type, settings.common.backend, world_size())
+        if dataset is None:
+            dataset = load_for_rank(settings, options.rank)
+        if options.rank is None and isinstance(dataset, TransductiveDataset):
+            # Where clients are users, or come from a loader, the data give their number.
+            settings = settings.with_client_count(dataset.client_num)
+    comm = world_communicator()
+    rank = RankInfo() if comm is None else rank_info(comm)
+    settings = _resolve_device_settings(settings, comm, rank)
+    with agree_on_errors():
+        algorithm = make_algorithm(algorithm_by_name(settings.train.federated_optimizer), settings)
+    _import_fedml(options.verbose)
+    from .args import check_version, make_arguments
+    from .devices import select_device
+    from .fedml_init import initialize
+    from .participants import make_model, make_participant
+
+    with agree_on_errors():
+        check_version()
+        args = initialize(make_arguments(settings, options.rank or 0), options.verbose)
+    with agree_on_errors():
+        device = select_device(args, rank)
+        if model is None and settings.common.training_type != "cross_device":
+            model = make_model(settings, dataset)
+    participant = make_participant(args, algorithm, device, dataset, model, options)
+    participant.run()
+    return RunResult(participant.run_dir, model)
+
+
+def make_algorithm(
+    algorithm_class: type[Algorithm], settings: RunSettings, clients_only_train: bool = False
+) -> Algorithm:
+    """The process's algorithm object.
+
+    Args:
+        algorithm_class: of the algorithm.
+        settings: of the run.
+        clients_only_train: whether the clients cannot do more than train, as devices and trainers of a user's own.
+    """
+    if clients_only_train or settings.common.training_type == "cross_device":
+        settings = dataclasses.replace(settings, clients_only_train=True)
     algorithm = algorithm_class(settings)
-    _refuse_foreign_trainer(algorithm, client_trainer)
-    check_compiler(settings.device.compile)
-    refuse_missing_gpu(args, torch.cuda.device_count(), torch.device(device))
-    check_start(args.training_type, args.backend, getattr(algorithm.own, "refine_on", "server"), started_ranks())
-    place = (args.training_type, args.backend)
-    if args.training_type == "cross_silo":
-        # A silo has neither the server's inputs nor its aggregator.
-        if is_silo(args):
-            return silo_of(args, device, dataset, client_trainer or trainer_class(model, args))
-        return server_of(args, device, dataset, server_aggregator or aggregator_class(model, args))
-    if args.training_type == "cross_device":
-        return server_of_devices(args, device, dataset, model, algorithm_class, server_aggregator)
-    if place not in _SIMULATIONS:
-        known = [f"simulation with {backend}" for _, backend in _SIMULATIONS]
-        known += [f"cross_silo with {backend}" for backend in SILO_BACKENDS]
-        known.append(f"cross_device with {DEVICE_BACKEND}")
+    is_over_ranks = settings.common.training_type == "simulation" and settings.common.backend in RANKS_BACKENDS
+    if algorithm.reads_teachers_on_ranks and not is_over_ranks:
         raise UserError(
-            f"training_type {args.training_type!r} with backend {args.backend!r} is not supported; known: "
-            + ", ".join(known)
+            "refine_on: teachers gives the server's inputs to the training ranks, which only a simulation with backend "
+            "MPI may do; set refine_on: server (mrtf_args)"
         )
-    check_clients(dataset, settings.train.client_num_in_total)
-    trainer = client_trainer or trainer_class(model, args)
-    aggregator = server_aggregator or aggregator_class(model, args)
-    return _SIMULATIONS[place](args, device, dataset, trainer, aggregator)
+    return algorithm
 
 
-_SIMULATIONS: dict[tuple[str, str], Any] = {("simulation", "sp"): SingleProcess, ("simulation", "MPI"): MPISimulation}
-
-#: FedML's hooks, which our servers do not call one by one: a round is one function.
-_HOOKS = ("on_before_aggregation", "aggregate", "on_after_aggregation")
-
-
-def _algorithm_class(args: Any, trainer: Any, aggregator: Any) -> type[Algorithm]:
-    """What the pair is of; where none was given, what `federated_optimizer` names."""
-    if aggregator is not None and not isinstance(aggregator, AlgorithmAggregator):
-        raise UserError(
-            f"federated_optimizer {args.federated_optimizer!r} brings its own server aggregator and cannot use "
-            f"{type(aggregator).__name__}; leave it out, or name an algorithm of FedML's"
-        )
-    if aggregator is not None:
-        changed = [hook for hook in _HOOKS if getattr(type(aggregator), hook) is not getattr(AlgorithmAggregator, hook)]
-        if changed:
-            raise UserError(
-                f"{type(aggregator).__name__} overrides {changed[0]}, which a run does not call; put the rule into a "
-                "class derived from mrtf_fedml.Algorithm (docs/extending.md)"
-            )
-    given = [half.algorithm_class for half in (aggregator, trainer) if isinstance(half, _OURS)]
-    if len(given) == 2 and given[0] is not given[1]:
-        raise UserError(
-            f"the trainer is {given[1].name}'s and the aggregator {given[0].name}'s; give a pair of one algorithm"
-        )
-    return given[0] if given else algorithm_named(args.federated_optimizer)
-
-
-_OURS = (AlgorithmTrainer, AlgorithmAggregator)
-
-
-def _is_foreign(trainer: Any) -> bool:
-    """Whether the trainer is the user's own."""
-    return trainer is not None and not isinstance(trainer, AlgorithmTrainer)
-
-
-def _let_clients_only_train(args: Any, algorithm_class: type[Algorithm]) -> None:
-    """What the algorithm wants of clients that can do no more."""
-    given = settings_of(args).given.get(algorithm_class.section_name(), {})
-    for key, value in algorithm_class.where_clients_only_train(given).items():
-        setattr(args, key, value)
-
-
-def _refuse_foreign_trainer(algorithm: Algorithm, trainer: Any) -> None:
-    """A trainer of the user's own does FedAvg's local training: it cannot stand in for another client rule."""
-    if not _is_foreign(trainer) or not algorithm.has_own_client_rule():
-        return
-    raise UserError(
-        f"{algorithm.name}'s clients do more than train, so {type(trainer).__name__} cannot stand in for them; leave "
-        "the trainer out, or take an algorithm whose clients only train (FedAvg, FedOpt, FedDF, MrTF)"
+def _resolve_device_settings(settings: RunSettings, comm: Any, rank: RankInfo) -> RunSettings:
+    """The settings with the number of threads and the precision that this machine, and the other ranks, allow."""
+    threads = set_threads(settings.device.threads, None if comm is None else threads_per_rank(comm, rank.local_ranks))
+    has_bf16 = False
+    # Parties across silos and devices do not know each other's processors.
+    if settings.common.training_type == "simulation":
+        has_bf16 = has_fast_bf16() if comm is None else all(comm.allgather(has_fast_bf16()))
+    precision = resolve_auto_precision(settings.device.precision, has_bf16)
+    return dataclasses.replace(
+        settings, device=dataclasses.replace(settings.device, threads=threads, precision=precision)
     )
+
+
+def _import_fedml(verbose: bool) -> None:
+    with pause_garbage_collector(), warnings.catch_warnings():
+        # FedML's imports warn at length about their own dependencies.
+        warnings.simplefilter("default" if verbose else "ignore")
+        from . import participants  # noqa: F401

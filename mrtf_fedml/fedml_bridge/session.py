@@ -1,39 +1,41 @@
-"""A run about to start: the server's set is bound, the run's folder is opened, the callbacks are put in order."""
+"""The server's side of a run: the server's set, the run directory, the callbacks in order, and the rounds."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from ..data import Examiner, TransductiveDataset, from_fedml
-from ..data.neighbours import Nearness, nearness
-from ..data.statistics import known_counts, known_samples
+from ..algorithms import Algorithm, importable_name
+from ..callbacks.base import Callback, load_callbacks
+from ..callbacks.holdout import HoldoutComparison
+from ..callbacks.privacy import PrivacyAccount
+from ..callbacks.profiler import Profiler
+from ..callbacks.progress import Progress, format_run_summary
+from ..callbacks.recorder import Recorder
+from ..callbacks.report import ReportWriter
+from ..callbacks.status import WAITING_FOR_CLIENTS, StatusFile, StatusWriter
+from ..config.presets import record_explicit_keys
+from ..config.schema import Config
+from ..config.secrets import redact_secrets
+from ..data import SealedEvaluator, TransductiveDataset, from_fedml
+from ..data.statistics import client_class_counts, sample_client_data
+from ..diagnostics.checks import RunChecks, count_recalled
+from ..diagnostics.shift import NeighbourStatistics, compare_with_neighbours
 from ..errors import UserError
-from ..models.positions import ids_of_rows
-from ..models.weights import load, refuse_misfit
+from ..models.outputs import row_ids
+from ..models.state_dict import check_state_dict, load_weights
 from ..privacy.budget import PrivacyBudget
-from ..report.writer import ReportWriter
-from ..rounds.account import PrivacyAccount
-from ..rounds.ahead import Begin
-from ..rounds.callbacks import Callback, named_callbacks
-from ..rounds.ending import ending
-from ..rounds.inputs import INPUTS, SAMPLES, file_stamps, refuse_another_set, warn_of_changes
-from ..rounds.lock import FolderLock
-from ..rounds.loop import Ask, Choose, Run
-from ..rounds.missed_classes import found_of_classes
-from ..rounds.profile import Profile
-from ..rounds.progress import Progress
-from ..rounds.recorder import Recorder
-from ..rounds.rehearsal import Rehearsal
-from ..rounds.round import Handout, Reply
-from ..rounds.scores import Scores
-from ..rounds.store import RunStore
-from ..rounds.watch import Watch
-from .arguments import resolved_config
-from .server_side import AlgorithmAggregator
+from ..training.evaluation import Evaluation
+from ..training.loop import Run
+from ..training.round import Backend
+from ..training.run_directory import DirectoryLock, RunDirectory
+from .adapters import AlgorithmAggregator
+from .runner import RunOptions
 from .tracking import trackers
 
 _log = logging.getLogger(__name__)
@@ -42,124 +44,167 @@ _log = logging.getLogger(__name__)
 class Session:
     """The server's side of a run in FedML, whichever backend moves the messages."""
 
-    def __init__(self, args: Any, device: torch.device, dataset: Any, aggregator: AlgorithmAggregator) -> None:
+    def __init__(
+        self,
+        args: Any,
+        device: torch.device,
+        dataset: Any,
+        aggregator: AlgorithmAggregator,
+        options: RunOptions | None = None,
+    ) -> None:
         self.args = args
+        self.options = options or RunOptions()
         self.aggregator = aggregator
         self.server = aggregator.server
         self.dataset: TransductiveDataset = from_fedml(dataset)
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
-        if self.server.bench.inputs.device.type == "cpu":
-            # A convolutional net has laid out a copy of its own: two would be one too many of a large set.
-            self.dataset.hold_server_inputs(self.server.bench.inputs)
-        ids = ids_of_rows(self.dataset.ids, self.server.bench.positions)
-        examiner = _examiner_of(self.dataset, len(ids))
-        added = named_callbacks(self.server.settings.common.callbacks)
-        self.store = self._open_store()
-        args.mrtf_run_dir = str(self.store.path)
+        if self.server.context.inputs.device.type == "cpu":
+            # A convolutional net has a copy in its own memory layout; the set may be too large for two.
+            self.dataset.replace_server_inputs(self.server.context.inputs)
+        ids = row_ids(self.dataset.ids, self.server.context.positions)
+        evaluator = _evaluator_of(self.dataset, len(ids))
+        users = [*load_callbacks(self.server.settings.common.callbacks), *self.options.callbacks]
+        self.directory = self._open_run_directory()
+        settings = self.server.settings
+        self.status = StatusFile(
+            self.directory.path,
+            role="simulation" if settings.common.training_type == "simulation" else "server",
+            algorithm=self.server.algorithm.name,
+            dataset=settings.data.title,
+            rounds=settings.train.comm_round,
+            clients=settings.train.client_num_in_total,
+            phase=WAITING_FOR_CLIENTS,
+        )
+        self._page = ExitStack()
+        self._page.enter_context(self.options.serve_page(self.directory.path))
         self.run = Run(
             self.server,
-            self.store,
-            Scores(examiner, len(ids), self.dataset.class_names),
-            self._callbacks(ids, examiner, added),
-            aggregator.filters,
+            self.directory,
+            Evaluation(evaluator, len(ids), self.dataset.class_names),
+            self._callbacks(ids, evaluator, users),
+            aggregator.hooks,
         )
-        _log.info("the run writes to %s", self.store.path)
+        _log.info("run directory: %s", self.directory.path)
 
-    def play(self, ask: Ask, choose: Choose | None = None, begin: Begin | None = None) -> None:
-        """All rounds that are left; afterwards the user's model holds the answer."""
-
-        def asked(handout: Handout) -> list[Reply]:
-            # FedML's attacks, defences and privacy read the round from there.
-            self.args.round_idx = handout.round
-            return list(ask(handout))
-
+    def execute(self, backend: Backend) -> None:
+        """Run all rounds that are left; then the user's model has the weights that predict."""
         try:
-            self.run.play(asked, choose, begin)
+            with self.status:
+                self.run.execute(backend)
         finally:
             self.lock.release()
-        self.aggregator.set_model_params(self.server.state.answer)
-        if not getattr(self.args, "mrtf_launched", False):
-            # A project of FedML's own sees the ending that `mrtf run` shows; its log is FedML's.
-            print(ending(self.store), flush=True)
+            self._page.close()
+        self.aggregator.set_model_params(self.server.state.prediction_weights)
+        if self.options.print_summary:
+            print(format_run_summary(self.directory), flush=True)
 
-    def _callbacks(self, ids: list[str], examiner: Examiner | None, added: list[Callback]) -> list[Callback]:
-        """Those that add to a line, then the user's, then what writes it down, then what shows it."""
+    def _callbacks(self, ids: list[str], evaluator: SealedEvaluator | None, users: list[Callback]) -> list[Callback]:
+        """First those that add to a round's metrics, then the user's, then those that write and show them."""
         return [
-            *([Profile()] if getattr(self.args, "mrtf_profile", False) else []),
+            _RoundIndex(self.args),
+            StatusWriter(self.status),
+            *([Profiler()] if self.options.profile else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
-            *added,
-            *self._rehearsal(),
-            Watch(
+            *users,
+            *self._holdout_comparison(),
+            RunChecks(
                 self.dataset.class_names,
-                known_counts(self.dataset, self.server.settings),
-                self._nearness,
-                self._found_of_classes,
+                client_class_counts(self.dataset, self.server.settings),
+                self._compare_with_neighbours,
+                self._count_recalled,
             ),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
-            Progress(getattr(self.args, "mrtf_progress", None)),
+            Progress(self.options.progress),
             *trackers(self.args),
-            ReportWriter(self.dataset, examiner),
+            ReportWriter(self.dataset, evaluator),
         ]
 
     @cached_property
-    def _known(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        return known_samples(self.dataset, self.server.settings)
+    def _client_sample(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        return sample_client_data(self.dataset, self.server.settings)
 
-    def _nearness(self, given: torch.Tensor) -> Nearness | None:
-        return None if self._known is None else nearness(*self._known, self.dataset.server_inputs, given)
+    def _compare_with_neighbours(self, predicted: torch.Tensor) -> NeighbourStatistics | None:
+        if self._client_sample is None:
+            return None
+        return compare_with_neighbours(*self._client_sample, self.dataset.server_inputs, predicted)
 
-    def _found_of_classes(self) -> torch.Tensor | None:
-        inputs, labels = self._known or (None, None)
+    def _count_recalled(self) -> torch.Tensor | None:
+        inputs, labels = self._client_sample or (None, None)
         if inputs is None or labels is None:
             return None
-        model = self.server.bench.model
-        load(model, self.server.state.answer)
-        return found_of_classes(model, inputs, labels, self.dataset.class_num)
+        model = self.server.context.model
+        load_weights(model, self.server.state.prediction_weights)
+        return count_recalled(model, inputs, labels, self.dataset.class_num)
 
-    def _rehearsal(self) -> list[Callback]:
+    def _holdout_comparison(self) -> list[Callback]:
         real = self.dataset.real_inputs
-        return [] if real is None else [Rehearsal(self.dataset, real)]
+        return [] if real is None else [HoldoutComparison(self.dataset, real)]
 
-    def _open_store(self) -> RunStore:
+    def _open_run_directory(self) -> RunDirectory:
         settings, algorithm = self.server.settings, self.server.algorithm
-        resume, config = getattr(self.args, "mrtf_resume", None), resolved_config(self.args, algorithm)
+        resume, config = self.options.resume, _resolved_config(algorithm)
         if resume is None:
-            store = RunStore.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
-            self.lock = FolderLock(store.path)
-            stamps = file_stamps(settings.data.located())
-            store.write_json(INPUTS, {**stamps, SAMPLES: len(self.dataset.server_inputs)})
-            store.note_where_it_began()
-            store.write_config(config)
-            return store
-        store = RunStore.open(resume)
-        self.lock = FolderLock(store.path)
-        refuse_another_set(store.read_json(INPUTS), len(self.dataset.server_inputs))
-        state, rounds = store.load_state(), settings.train.comm_round
+            directory = RunDirectory.create(settings.common.run_dir, f"{settings.data.title}-{algorithm.name}")
+            self.lock = DirectoryLock(directory.path)
+            directory.record_inputs(settings.data.with_absolute_paths(), len(self.dataset.server_inputs))
+            directory.record_working_directory()
+            directory.write_config(config)
+            return directory
+        directory = RunDirectory.open(resume)
+        self.lock = DirectoryLock(directory.path)
+        directory.check_inputs(settings.data.with_absolute_paths(), len(self.dataset.server_inputs))
+        state, rounds = directory.load_state(), settings.train.comm_round
         if state is not None:
-            # Killed after its last round, a run still owes its answer.
+            # A run that was killed after its last round has no results yet.
             if state.round > rounds:
                 raise UserError(
-                    f"the run in {resume!r} has done {state.round} rounds already, more than comm_round {rounds}; ask "
-                    f"for more than {state.round} to go on"
+                    f"the run in {resume!r} has done {state.round} rounds already, more than comm_round {rounds}; "
+                    f"raise comm_round above {state.round} to continue"
                 )
-            if state.round >= rounds and store.answered_rounds() == state.round:
-                raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to go on")
-            refuse_misfit(f"the state of the run in {resume!r}", state.weights, self.server.state.weights)
+            if state.round >= rounds and directory.results_written_after() == state.round:
+                raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to continue")
+            check_state_dict(f"the checkpoint of the run in {resume!r}", state.weights, self.server.state.weights)
             self.server.state = state
-        warn_of_changes(store.read_json(INPUTS), file_stamps(settings.data.located()))
-        store.write_resumed_config(config, self.server.state.round)
-        return store
+        directory.write_resumed_config(config, self.server.state.round)
+        return directory
 
 
-def _examiner_of(dataset: TransductiveDataset, rows: int) -> Examiner | None:
-    """The dataset's examiner, if its labels are as many as the model's answers."""
-    examiner = dataset.examiner
-    if examiner is None:
+def _resolved_config(algorithm: Algorithm) -> Config:
+    """The user's sections with our keys resolved, for the run directory; without secrets."""
+    settings = algorithm.settings
+    resolved = redact_secrets(settings.explicit)
+    for sections in (settings.to_config(), algorithm.sections()):
+        for section, values in sections.items():
+            resolved.setdefault(section, {}).update(values)
+    # A report and a resumed run may be started from another folder.
+    located = settings.data.with_absolute_paths()
+    resolved["data_args"].update({key: getattr(located, key) for key in resolved["data_args"] if hasattr(located, key)})
+    # Adapters given by the user win over the setting, and a short name is known only where the class was registered: a
+    # resumed run must find the algorithm that ran.
+    resolved["train_args"]["federated_optimizer"] = importable_name(type(algorithm), settings.train.federated_optimizer)
+    return record_explicit_keys(resolved, settings.explicit)
+
+
+class _RoundIndex(Callback):
+    """Keeps `args.round_idx`, which FedML's attacks, defences and privacy read."""
+
+    def __init__(self, args: Any) -> None:
+        self._args = args
+
+    def on_round_begin(self, run: Run, clients: Sequence[int]) -> None:
+        """Set the round."""
+        self._args.round_idx = run.state.round
+
+
+def _evaluator_of(dataset: TransductiveDataset, rows: int) -> SealedEvaluator | None:
+    """The dataset's evaluator, if it has one label per row of predictions."""
+    evaluator = dataset.evaluator
+    if evaluator is None:
         return None
     try:
-        # An examiner tells nothing but scores, so it is asked for one.
-        examiner.score(torch.zeros(rows, dtype=torch.int64))
+        # A sealed evaluator returns nothing but scores, so that a score is the only way to compare the counts.
+        evaluator.score(torch.zeros(rows, dtype=torch.int64))
     except ValueError:
-        _log.warning("the model gives %d answers, which are not as many as the labels: none will be scored", rows)
+        _log.warning("the model gives %d predictions and the number of labels differs: nothing is evaluated", rows)
         return None
-    return examiner
+    return evaluator

@@ -1,23 +1,23 @@
-"""The paper's networks, and what is done with any classifier: reading h(x), predicting, averaging weights.
+"""The paper's networks, and functions for any classifier: features, predictions, state-dict arithmetic.
 
-`create_model` makes a network by the name that `model_args.model` gives. `FeatureTap` finds where h(x) is
-read in it or in any other classifier. `predict_logits` and `predict_logits_and_features` answer for many
-samples. `weights` is the arithmetic on state dicts.
+`create_model` builds a network by name (`model_args.model`). `FeatureExtractor` extracts h(x) from any classifier.
+`predict_logits` and `predict_logits_and_features` predict many samples. `state_dict` has the arithmetic on weights.
 """
 
-from . import weights
+from . import state_dict
 from .catalogue import MODELS, Builder, create_model
-from .feature_tap import FeatureTap
+from .feature_extraction import FeatureExtractor
 from .inference import predict_logits, predict_logits_and_features
-from .layout import as_laid_out, in_layout, lay_out, layout_of
+from .memory_layout import apply_layout, match_layout, preferred_layout, to_layout
 from .nets.charlstm import CharLSTM
 from .nets.convnet import ConvNet
 from .nets.fecnn import FeCNN
 from .nets.lenet import LeNet
+from .nets.linear import LinearNet, RandomFeatureNet
 from .nets.mlp import MLPNet
 from .nets.resnet import ResNet
 from .nets.vgg8 import VGG8
-from .weights import StateDict
+from .state_dict import StateDict
 
 __all__ = [
     "MODELS",
@@ -26,17 +26,19 @@ __all__ = [
     "CharLSTM",
     "ConvNet",
     "FeCNN",
-    "FeatureTap",
+    "FeatureExtractor",
     "LeNet",
+    "LinearNet",
     "MLPNet",
+    "RandomFeatureNet",
     "ResNet",
     "StateDict",
-    "as_laid_out",
+    "apply_layout",
     "create_model",
-    "in_layout",
-    "lay_out",
-    "layout_of",
+    "match_layout",
     "predict_logits",
     "predict_logits_and_features",
-    "weights",
+    "preferred_layout",
+    "state_dict",
+    "to_layout",
 ]

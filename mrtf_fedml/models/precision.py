@@ -1,7 +1,7 @@
-"""In what precision a model computes: float32, or bfloat16 where matrices are multiplied and maps convolved.
+"""The precision of a model's computation: float32, or bfloat16 for matrix products and convolutions.
 
-Weights, their gradients' sums, losses and optimisers stay in float32 (master weights): within `computing` PyTorch's
-autocast chooses bfloat16 operation by operation. On a GPU the same switch gives CUDA's autocast, which is untested.
+Weights, gradient sums, losses and optimizers stay in float32 (master weights): within `autocast`, PyTorch chooses
+bfloat16 per operation. On a GPU this is CUDA's autocast, which is untested.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ FLOAT32: Final = "float32"
 BF16: Final = "bf16"
 
 
-def computing(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """The block's models compute in that precision on that device."""
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Within the block, models compute in that precision on that device."""
     if precision == FLOAT32:
         return nullcontext()
-    # Without its cache: that keeps a weight's bfloat16 copy to the end of the block, and training changes weights.
+    # No cache: it would keep a weight's bfloat16 copy to the end of the block, while training changes the weight.
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)

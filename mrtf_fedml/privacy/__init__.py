@@ -1,1 +1,1 @@
-"""What an update tells of its client: the mechanism (clip, noise) and the budget it spends."""
+"""Differential privacy of client updates: the mechanism (clipping, noise) and the budget that it spends."""

@@ -1,4 +1,4 @@
-"""The privacy budget that a run has spent so far, by Opacus's accountant."""
+"""The privacy budget that a run has spent, computed by Opacus's accountant."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..config import RunSettings
 from ..errors import UserError
-from ..settings import RunSettings
 
 _log = logging.getLogger(__name__)
 
-#: What stands for epsilon where nothing bounds what an update tells.
+#: The value of epsilon if nothing bounds it.
 UNBOUNDED = "none"
 
 NOT_POISSON = (
-    "epsilon_release assumes that each client takes part by its own coin; here a fixed number is drawn per round, so "
-    "it is an approximation, and epsilon_server, which needs no such assumption, is the number to rely on"
+    "epsilon_release assumes that each client is sampled independently; here a fixed number is drawn per round, so it "
+    "is an approximation. epsilon_server needs no such assumption and is the number to rely on"
 )
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What one handing out of a round costs: who was asked, and how their updates were protected then.
+    """The privacy cost of one broadcast of a round: the clients, and how their updates were protected.
 
     Attributes:
-        round: its index.
-        clients: that were asked.
-        clip: `dp_args.clip` as it was.
-        sigma: `dp_args.sigma` as it was.
-        rate: the share of all clients that a round asked.
+        round: index of the round.
+        clients: the selected clients.
+        clip: `dp_args.clip` at that time.
+        sigma: `dp_args.sigma` at that time.
+        rate: fraction of all clients that a round selects.
     """
 
     round: int
@@ -41,107 +41,109 @@ class Charge:
     rate: float
 
     @property
-    def multiplier(self) -> float | None:
-        """The noise multiplier sigma / clip; None where nothing is bounded."""
+    def noise_multiplier(self) -> float | None:
+        """The ratio sigma / clip; None if the update was not bounded."""
         return self.sigma / self.clip if self.clip is not None and self.sigma > 0 else None
 
 
 class PrivacyBudget:
-    """Turns what was handed out into (epsilon, delta).
+    """Computes (epsilon, delta) from the charges of a run.
 
-    The noise multiplier is sigma / clip: the budget is that of one client's part, against the same run with an update
-    of zero in its place. Two views of it:
+    The noise multiplier is sigma / clip. The budget is per client: it compares the run with one in which the client's
+    update is zero. There are two epsilons:
 
-    - epsilon_server: the server knows who took part, so nothing is amplified; the rounds of the client that has told
-      most are composed.
-    - epsilon_release: somebody who sees results alone; amplified by the sampling rate, over all rounds.
+    - epsilon_server: against the server, which knows the selected clients, so that nothing is amplified; the rounds of
+      the client with the highest cost are composed.
+    - epsilon_release: against an observer of the results; amplified by the sampling rate, over all rounds.
 
-    Each charge is composed with its own noise, whatever the settings are now. Charges are counted as they come, so
-    that a round costs the same however many there were before it.
+    Each charge is composed with its own noise, not with the current settings. Charges are counted as they are added,
+    so that the cost of a round does not depend on the number of earlier rounds.
     """
 
     def __init__(self, settings: RunSettings) -> None:
         self.privacy = settings.privacy
         train = settings.train
         self.rate = train.client_num_per_round / train.client_num_in_total
-        self._bounded = True
-        self._charged = False
-        self._all: Counter[tuple[float, float]] = Counter()
+        self._all_bounded = True
+        self._has_charges = False
+        self._all_charges: Counter[tuple[float, float]] = Counter()
         self._by_client: defaultdict[int, Counter[float]] = defaultdict(Counter)
-        if self.privacy.active and self._missing is None:
+        if self.privacy.is_active and self._missing_setting is None:
             _accountant()
-        elif self.privacy.active:
-            _log.warning("no privacy is guaranteed: epsilon is %r, since %s is not set", UNBOUNDED, self._missing)
+        elif self.privacy.is_active:
+            _log.warning(
+                "no privacy is guaranteed: epsilon is %r, since %s is not set", UNBOUNDED, self._missing_setting
+            )
 
     @property
-    def active(self) -> bool:
-        """Whether there is an account to give: updates are protected now, or were before."""
-        return self.privacy.active or self._charged
+    def is_active(self) -> bool:
+        """Whether updates are protected now, or were before."""
+        return self.privacy.is_active or self._has_charges
 
     @property
-    def _missing(self) -> str | None:
+    def _missing_setting(self) -> str | None:
         if self.privacy.clip is None:
             return "dp_args.clip"
         return None if self.privacy.sigma > 0 else "dp_args.sigma"
 
-    def charge_of(self, round_index: int, clients: Iterable[int]) -> Charge:
-        """What it costs to ask these clients, by the settings that hold now."""
-        clip, sigma = (self.privacy.clip, self.privacy.sigma) if self.privacy.active else (None, 0.0)
+    def make_charge(self, round_index: int, clients: Iterable[int]) -> Charge:
+        """The charge for selecting these clients with the current settings."""
+        clip, sigma = (self.privacy.clip, self.privacy.sigma) if self.privacy.is_active else (None, 0.0)
         return Charge(round_index, tuple(sorted(set(clients))), clip, sigma, self.rate)
 
     def add(self, charge: Charge) -> None:
-        """One handing out more."""
-        self._charged = True
-        if charge.multiplier is None:
-            self._bounded = False
+        """Count one charge."""
+        self._has_charges = True
+        if charge.noise_multiplier is None:
+            self._all_bounded = False
             return
-        self._all[charge.multiplier, charge.rate] += 1
+        self._all_charges[charge.noise_multiplier, charge.rate] += 1
         for client in charge.clients:
-            self._by_client[client][charge.multiplier] += 1
+            self._by_client[client][charge.noise_multiplier] += 1
 
     def add_unknown(self) -> None:
-        """Rounds of which nobody knows how they were protected: from here on nothing is claimed."""
-        self._bounded = False
+        """Count rounds with unknown protection; from then on epsilon is unbounded."""
+        self._all_bounded = False
 
-    def spent(self) -> dict[str, float | str | None]:
-        """Both epsilons after what was handed out so far; None where DP was never on."""
-        if not self.active:
+    def epsilons(self) -> dict[str, float | str | None]:
+        """Both epsilons so far; None if differential privacy was never on."""
+        if not self.is_active:
             return {"epsilon_server": None, "epsilon_release": None}
         if not self._is_bounded:
             return {"epsilon_server": UNBOUNDED, "epsilon_release": UNBOUNDED}
-        # Unamplified, a charge costs in proportion to 1 / multiplier^2 at every order: the largest sum is the worst.
+        # Unamplified, the cost is proportional to 1 / multiplier^2 at every order: the largest sum is the worst case.
         worst = max(
             self._by_client.values(),
-            key=lambda parts: sum(steps / multiplier**2 for multiplier, steps in parts.items()),
+            key=lambda counts: sum(steps / multiplier**2 for multiplier, steps in counts.items()),
             default=Counter[float](),
         )
         return {
             "epsilon_server": self._epsilon([(multiplier, 1.0, steps) for multiplier, steps in worst.items()]),
-            "epsilon_release": self._epsilon([(*step, steps) for step, steps in self._all.items()]),
+            "epsilon_release": self._epsilon([(*step, steps) for step, steps in self._all_charges.items()]),
         }
 
     def summary(self) -> dict[str, Any]:
-        """What a run's summary tells; nothing where DP was never on."""
-        if not self.active:
+        """Entries of the run's summary; empty if differential privacy was never on."""
+        if not self.is_active:
             return {}
-        summary: dict[str, Any] = {**self.spent(), "privacy_delta": self.privacy.delta}
+        summary: dict[str, Any] = {**self.epsilons(), "privacy_delta": self.privacy.delta}
         if self._is_bounded:
             summary["privacy_note"] = NOT_POISSON
         return summary
 
     @property
     def _is_bounded(self) -> bool:
-        return self._bounded and self.privacy.active and self._missing is None
+        return self._all_bounded and self.privacy.is_active and self._missing_setting is None
 
     def _epsilon(self, history: list[tuple[float, float, int]]) -> float:
         accountant = _accountant()
-        # So many equal steps are one entry of the accountant's history.
+        # Equal steps are one entry of the accountant's history.
         accountant.history = history
         return float(accountant.get_epsilon(self.privacy.delta))
 
 
 def _accountant() -> Any:
-    # Imported late: it takes seconds, and only runs with privacy need it.
+    # Imported here, since it takes seconds and only runs with privacy need it.
     try:
         from opacus.accountants import RDPAccountant
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""How this process was started (alone, as a rank, as a silo), its threads, GPUs and logs."""
+"""The process: MPI ranks, signals, threads, GPUs, logging, and tuning of the runtime."""

@@ -1,4 +1,4 @@
-"""What is logged, and where: the terminal is rank 0's, each trainer has a file of its own under the run's folder."""
+"""Logging: rank 0 writes to the terminal, each other rank to its own file in the run directory."""
 
 from __future__ import annotations
 
@@ -6,54 +6,54 @@ import logging
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-_OURS = logging.getLogger("mrtf_fedml")
+_LOGGER = logging.getLogger("mrtf_fedml")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_MANY = 10_000
+_BUFFERED_RECORDS = 10_000
 
 
 class _LogFile(logging.FileHandler):
-    """A log on a disk that has filled up is cut off; Python would tell each lost line by a traceback."""
+    """A log file that ends silently when the disk is full; Python would print a traceback for each lost line."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Nothing: the server says that the disk is full."""
+        """Do nothing: the server reports that the disk is full."""
 
 
-def show_log(verbose: bool) -> None:
-    """Write what this process logs to the terminal: warnings, and with `verbose` the rest."""
-    _OURS.setLevel(logging.INFO if verbose else logging.WARNING)
-    _OURS.propagate = False
-    if not _OURS.handlers:
+def log_to_terminal(verbose: bool) -> None:
+    """Write this process's warnings to the terminal, and with `verbose` its other messages."""
+    _LOGGER.setLevel(logging.INFO if verbose else logging.WARNING)
+    _LOGGER.propagate = False
+    if not _LOGGER.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-        _OURS.addHandler(handler)
+        _LOGGER.addHandler(handler)
 
 
-def hold_log() -> None:
-    """Keep what this rank logs until the run's folder is known."""
-    _OURS.setLevel(logging.INFO)
-    _OURS.propagate = False
-    # Lines kept in memory are written by no one if the run ends before it has a folder: rank 0 said the same.
-    _OURS.handlers[:] = [MemoryHandler(_MANY, flushLevel=logging.CRITICAL + 1, flushOnClose=False)]
+def buffer_log() -> None:
+    """Buffer this rank's messages until the run directory is known."""
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+    # If the run ends before it has a directory, buffered messages are dropped: rank 0 has printed the same.
+    _LOGGER.handlers[:] = [MemoryHandler(_BUFFERED_RECORDS, flushLevel=logging.CRITICAL + 1, flushOnClose=False)]
 
 
-def log_file(run_dir: str | Path, rank: int) -> Path:
-    """Where that rank's log is."""
+def log_path(run_dir: str | Path, rank: int) -> Path:
+    """The log file of that rank."""
     return Path(run_dir) / "logs" / f"rank-{rank}.log"
 
 
-def open_log(run_dir: str | Path, rank: int) -> None:
-    """Write what this rank logs, and what it has kept, to its file; a resumed run goes on with it."""
-    place = log_file(run_dir, rank)
+def log_to_file(run_dir: str | Path, rank: int) -> None:
+    """Write this rank's messages, and the buffered ones, to its file; a resumed run appends to it."""
+    path = log_path(run_dir, rank)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        file = _LogFile(place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _LogFile(path)
     except OSError:
-        # The server writes to the same folder, and says why it cannot.
+        # The server writes to the same directory and reports the reason.
         return
     file.setFormatter(logging.Formatter(_FORMAT))
-    for held in [handler for handler in _OURS.handlers if isinstance(handler, MemoryHandler)]:
-        held.setTarget(file)
-        held.flush()
-    _OURS.setLevel(logging.INFO)
-    _OURS.propagate = False
-    _OURS.handlers[:] = [file]
+    for buffer in [handler for handler in _LOGGER.handlers if isinstance(handler, MemoryHandler)]:
+        buffer.setTarget(file)
+        buffer.flush()
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+    _LOGGER.handlers[:] = [file]

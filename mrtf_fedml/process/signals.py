@@ -1,33 +1,37 @@
-"""What ends a process from outside: Ctrl-C (SIGINT), and SIGTERM, which a batch system, a container or `kill` sends."""
+"""Signals that end a process (Ctrl-C, SIGTERM) and a closed standard output, with the exit codes of the shell."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
+import sys
 from types import FrameType
 from typing import NoReturn
 
-#: The shell's own: 128 and the signal's number.
+#: The shell's exit codes: 128 plus the number of SIGINT, SIGTERM and SIGPIPE.
 INTERRUPTED, TERMINATED = 130, 143
+BROKEN_PIPE_EXIT_CODE = 141
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come: the same end as by Ctrl-C, with another exit code."""
+    """SIGTERM was received: handled as Ctrl-C, with another exit code."""
 
 
-def hear_sigterm() -> None:
+def raise_on_sigterm() -> None:
     """From now on SIGTERM raises `Terminated` in the main thread."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _raise_terminated)
 
 
-def code_of(error: KeyboardInterrupt) -> int:
-    """The exit code of a process that ends by this."""
-    # A run that tells what it has kept does so in an interruption of its own, which comes from the first one.
+def interrupt_exit_code(error: KeyboardInterrupt) -> int:
+    """The exit code of a process that ends by this interrupt."""
+    # A run raises its own interrupt, with a message about what is stored, from the first one.
     return TERMINATED if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated) else INTERRUPTED
 
 
-def end_without_a_word(code: int) -> None:
-    """All is said and written: whoever presses Ctrl-C once more gets the end at once, and no traceback of Python's."""
+def exit_on_next_signal(code: int) -> None:
+    """Once all messages and files are written: let Ctrl-C or SIGTERM end the process at once, without a traceback."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         os._exit(code)
@@ -36,5 +40,25 @@ def end_without_a_word(code: int) -> None:
         signal.signal(number, end)
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
+
+
+def stdout_reader_is_gone() -> bool:
+    """Whether standard output is a pipe whose reader has ended, as in `mrtf runs | head`.
+
+    Standard output then goes to /dev/null.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:
+        return False  # not a file: a test or a notebook captures the output
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    # Python flushes standard output again at exit, which would raise.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True

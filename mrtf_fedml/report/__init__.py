@@ -1,4 +1,4 @@
-"""A run told to a person: `report.html`, one file that needs no network and no script."""
+"""`report.html`: the report of a run as one file without network access and scripts."""
 
 from __future__ import annotations
 
@@ -9,75 +9,79 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..data.examiner import Examiner
-from ..errors import FolderUnwritable, RunStopped, UserError, shown
-from ..rounds.store import RunStore
+from ..data.evaluator import SealedEvaluator
+from ..errors import RunStopped, UserError, WriteError, shorten_repr
+from ..training.run_directory import RunDirectory
 
-#: What reading a file raises that is not what it was.
-_BROKEN = (
+#: Exceptions of reading a file that was changed.
+_READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, OSError, MemoryError, RecursionError, csv.Error),
 )
 
 
-def write_report(store: RunStore, inputs: Tensor | None, examiner: Examiner | None, file: Path | None = None) -> Path:
-    """Write `report.html` in the run's folder from what the folder holds, and return its path.
+def write_report(
+    directory: RunDirectory, inputs: Tensor | None, evaluator: SealedEvaluator | None, file: Path | None = None
+) -> Path:
+    """Write `report.html` from the files of the run directory, and return its path.
 
-    A run that was interrupted, that has no labels or that was never scored has a report too; what is not
-    known is left out, and the report says so. The same folder always gives the same bytes.
+    An interrupted run and a run without labels have a report too, without what is not known. The same directory always
+    gives the same bytes.
 
     Args:
-        store: the run's folder.
-        inputs: the server's inputs [M, ...], for pictures of the samples; None shows none.
-        examiner: marks the answer; its marks are kept in the folder. None falls back on those that are there.
+        directory: the run directory.
+        inputs: the server's inputs [M, ...], for images of the samples; None shows none.
+        evaluator: scores the predictions; the scores are stored in the directory. None uses the stored scores.
         file: another file to write.
     """
     # Imported here, since every process of a run imports this module and one of them writes a report.
     from .page import page
-    from .reading import keep_marks, read_facts
+    from .run_data import read_run, write_evaluation
 
-    with _as_a_run_wrote([store]):
-        facts = read_facts(store, inputs, examiner)
-        if examiner is not None:
-            keep_marks(store, facts)
-        content = page(facts, inputs)
-    return _written(file or store.path / "report.html", content)
+    with _report_damaged_files([directory]):
+        data = read_run(directory, inputs, evaluator)
+        if evaluator is not None:
+            write_evaluation(directory, data)
+        content = page(data, inputs)
+    return _write_page(file or directory.path / "report.html", content)
 
 
-def write_side_by_side(stores: Sequence[RunStore], file: Path) -> Path:
-    """Write one page on several runs from what their folders hold, and return its path."""
-    from .reading import read_facts
-    from .side_by_side import Run, names_of, side_by_side
+def write_multi_run_report(directories: Sequence[RunDirectory], file: Path) -> Path:
+    """Write one page of several runs, and return its path."""
+    from .multi_run import NamedRun, multi_run_page, shortest_unique_names
+    from .run_data import read_run
 
-    names = names_of([store.path for store in stores])
-    with _as_a_run_wrote(stores):
-        runs = [Run(name, read_facts(store, None, None)) for name, store in zip(names, stores, strict=True)]
-        content = side_by_side(runs)
-    return _written(file, content)
+    names = shortest_unique_names([directory.path for directory in directories])
+    with _report_damaged_files(directories):
+        runs = [
+            NamedRun(name, read_run(directory, None, None)) for name, directory in zip(names, directories, strict=True)
+        ]
+        content = multi_run_page(runs)
+    return _write_page(file, content)
 
 
 @contextmanager
-def _as_a_run_wrote(stores: Sequence[RunStore]) -> Iterator[None]:
-    """What a run has written, others may have changed: a sentence then says so, at a run's end too."""
+def _report_damaged_files(directories: Sequence[RunDirectory]) -> Iterator[None]:
+    """Raise a `UserError` if a file of the run was changed or damaged."""
     try:
         yield
     except (UserError, RunStopped):
         raise
-    except _BROKEN as error:
-        folders = ", ".join(str(store.path) for store in stores)
+    except _READ_ERRORS as error:
+        folders = ", ".join(str(directory.path) for directory in directories)
         raise UserError(
-            f"a file in {folders} is not as a run wrote it ({type(error).__name__}: {shown(str(error))}); restore the "
-            "folder, or resume the run to write its answer anew"
+            f"a file in {folders} is damaged ({type(error).__name__}: {shorten_repr(str(error))}); "
+            "restore the directory, or resume the run to write its results again"
         ) from error
 
 
-def _written(file: Path, content: str) -> Path:
+def _write_page(file: Path, content: str) -> Path:
     try:
-        RunStore(file.parent).write_text(file.name, content)
-    except FolderUnwritable as error:
-        why = getattr(error.__cause__, "strerror", None) or "no room, or no leave"
-        raise UserError(f"{str(file)!r} cannot be written ({why}); name another file with -o") from error
+        RunDirectory(file.parent).write_text(file.name, content)
+    except WriteError as error:
+        why = getattr(error.__cause__, "strerror", None) or "no space or no permission"
+        raise UserError(f"{str(file)!r} cannot be written ({why}); use another file with -o") from error
     return file
 
 
-__all__ = ["write_report", "write_side_by_side"]
+__all__ = ["write_multi_run_report", "write_report"]

@@ -1,4 +1,4 @@
-"""The page of one run: its sections, each with what is known of it."""
+"""The page of one run, section by section."""
 
 from __future__ import annotations
 
@@ -9,212 +9,225 @@ import numpy as np
 from torch import Tensor
 
 from ..version import __version__
-from . import charts, document
-from .classes import class_bars
-from .confusion import confusion_table
-from .document import card, faint, heading
-from .events import counted, resumed, warnings_of
-from .facts import Answer, Calibration, Examination, Facts, Floats, Indices, Split
-from .landscape import MOST_SAMPLES, UNCERTAIN, landscape
-from .samples import Sample, least_certain
-from .split import shown_clients, split_picture
-from .story import headline, summary_rows, tiles
-
-_SCENE = (
-    "The server owns these samples and has no labels for them; the clients own labelled data and share none "
-    "of it. In each round some clients train the model on their own data, the server averages what they send "
-    "back, and, if the algorithm is transductive, refines the average on its own samples."
+from . import charts
+from .artifacts import MAX_SAMPLES, UNCERTAIN, Floats
+from .charts import class_bars, client_counts_chart, confusion_table, drawn_clients
+from .elements import (
+    card,
+    config_details,
+    definition_table,
+    heading,
+    html_document,
+    number_tiles,
+    paragraph,
+    table,
+    table_of_contents,
+    warning_box,
 )
-_ACCURACY = "Share of the server's samples that are right. The plain average is the mean of the clients' models."
-_ACCURACIES = (
-    f"{_ACCURACY} The ensemble of teachers is what these models say together; the targets are what the "
-    "server makes of it for its model to learn; the refined model has learnt them. It gives the predictions, unless "
-    "the model that answers has a curve of its own: the average, or one between the two, as the clients found best."
+from .feature_map import feature_map
+from .run_data import Calibration, ClientCounts, Evaluation, Indices, Predictions, RunData
+from .samples import Sample, least_confident_samples
+from .text import describe_resumes, headline, key_numbers, list_warnings, pluralize, summary_rows
+
+_SETTING_NOTE = (
+    "The server has these samples without labels. The clients have labelled data that they do not share. In each "
+    "round some clients train the model on their own data, and the server averages their models. A transductive "
+    "algorithm then refines the average on the server's samples."
 )
-_NOT_SCORED = "No round was scored: the true labels of the server's samples are not known."
-_LOCAL_WEIGHT = " The lower it is, the less weight (u_t) the clients' models have as teachers beside the global ones."
-_MEASURED = "Numbers that the algorithm wrote down by itself, round by round."
-_CONFIDENCE = "The probability the model gives its answer: it ranks them, and is not the share that is right."
-_AGREEMENT = "The share of the last round's teachers that name the class that the sample was given."
-_EXAMINED = "True labels were kept from the server and from every model; they only mark the answer here."
-_UNCERTAIN = (
-    "The samples to look at first, were a person to check some. All are in predictions.csv, with the "
-    "probability of every class in probabilities.npy."
+_ACCURACY_NOTE = "Accuracy on the server's samples. The aggregated model is the average of the clients' models."
+_ACCURACY_NOTE_REFINED = (
+    f"{_ACCURACY_NOTE} The ensemble combines the predictions of these models (the teachers). The targets are computed "
+    "from the ensemble, and the refined model is trained on them. The refined model gives the predictions, unless "
+    "the final model has a curve of its own: the aggregated model or an interpolation of the two, as the clients' "
+    "validation selects."
+)
+_NOT_SCORED_NOTE = "No round was scored: the true labels of the server's samples are not known."
+_METRICS_NOTE = "Metrics that the algorithm records in each round."
+_CONFIDENCE_NOTE = "The probability of the predicted class. It ranks the predictions and is not their accuracy."
+_AGREEMENT_NOTE = "The fraction of the last round's teachers that predict the sample's label."
+_EVALUATION_NOTE = "Neither the server nor any model has seen the true labels. They are used only for these scores."
+_UNCERTAIN_NOTE = (
+    "The samples of lowest confidence, to check first. predictions.csv has all samples, and probabilities.npy the "
+    "probability of every class."
 )
 
 
-def page(facts: Facts, inputs: Tensor | None) -> str:
+def page(data: RunData, inputs: Tensor | None) -> str:
     """The report of a run as one HTML file."""
-    sections = [_rounds(facts), _measured(facts)]
-    if facts.answer is not None:
-        sections.append(_predicted(facts.answer, facts.agreement))
-        if facts.examination is not None:
-            sections.append(_examined(facts.answer, facts.examination))
-        sections.append(_features(facts.answer, facts.features, facts.features_index))
-        sections.append(_uncertain(least_certain(facts.answer, inputs, UNCERTAIN, facts.agreement)))
-    sections += [_split(facts.split), _summary(facts)]
-    end = document.settings("All settings", facts.config)
-    return document.document(f"{facts.algorithm} on {facts.dataset}", [_opening(facts, sections), *sections, end])
+    sections = [_rounds_section(data), _metrics_section(data)]
+    if data.predictions is not None:
+        sections.append(_predictions_section(data.predictions, data.agreement))
+        if data.evaluation is not None:
+            sections.append(_evaluation_section(data.predictions, data.evaluation))
+        sections.append(_feature_section(data.predictions, data.features, data.features_index))
+        sections.append(
+            _uncertain_section(least_confident_samples(data.predictions, inputs, UNCERTAIN, data.agreement))
+        )
+    sections += [_client_counts_section(data.client_counts), _summary_section(data)]
+    end = config_details("All settings", data.config)
+    title = f"{data.algorithm} on {data.dataset}"
+    return html_document(title, [_opening_section(data, sections), *sections, end])
 
 
-def _opening(facts: Facts, sections: Sequence[str]) -> str:
-    summary = facts.summary or {}
+def _opening_section(data: RunData, sections: Sequence[str]) -> str:
+    summary = data.summary or {}
     words = [
-        facts.algorithm + (f" (preset {summary['preset']})" if summary.get("preset") else ""),
-        facts.dataset,
+        data.algorithm + (f" (preset {summary['preset']})" if summary.get("preset") else ""),
+        data.dataset,
         *([str(summary["device"])] if summary.get("device") else []),
         f"mrtf {__version__}",
     ]
     return "\n".join(
         [
             f'<p class="eyebrow">{escape(" · ".join(words))}</p>',
-            f"<h1>{escape(headline(facts))}</h1>",
-            document.warned(warnings_of(facts)),
-            *(f"<p>{escape(note)}.</p>" for note in summary.get("notes") or []),
-            faint(_SCENE),
-            document.tiles(tiles(facts)),
-            document.contents(sections),
+            f"<h1>{escape(headline(data))}</h1>",
+            warning_box(list_warnings(data)),
+            *(f"<p>{escape(sentence)}.</p>" for sentence in summary.get("notes") or []),
+            paragraph(_SETTING_NOTE),
+            number_tiles(key_numbers(data)),
+            table_of_contents(sections),
         ]
     )
 
 
-def _rounds(facts: Facts) -> str:
-    metrics = facts.metrics
-    classes = facts.answer.probabilities.shape[1] if facts.answer is not None else None
-    accuracy = charts.accuracy_chart(metrics, classes, facts.resumes)
-    refines = any(line.get("acc_refined") is not None for line in metrics)
-    weighs = any(line.get("local_weight") is not None for line in metrics)
+def _rounds_section(data: RunData) -> str:
+    metrics = data.metrics
+    classes = data.predictions.probabilities.shape[1] if data.predictions is not None else None
+    accuracy = charts.accuracy_chart(metrics, classes, data.resumes)
+    is_refined = any(line.get("acc_refined") is not None for line in metrics)
     pair = (
-        (
-            charts.loss_chart(metrics),
-            "How well the clients fit their own data",
-            "Mean loss of local training." + (_LOCAL_WEIGHT if weighs else ""),
-        ),
-        (charts.seconds_chart(metrics), "Where the time went", "Seconds of each round."),
+        (charts.loss_chart(metrics), "Training loss of the clients", "Mean loss of local training."),
+        (charts.seconds_chart(metrics), "Time per round", "Seconds of each round."),
     )
-    cards = "".join(card(chart, title, note) for chart, title, note in pair if chart)
+    cards = "".join(card(chart, title, text) for chart, title, text in pair if chart)
     return "\n".join(
         [
             heading("Round by round", "rounds"),
-            faint(_ACCURACIES if refines else _ACCURACY if accuracy else _NOT_SCORED),
-            *(faint(sentence) for sentence in resumed(facts)),
+            paragraph(_ACCURACY_NOTE_REFINED if is_refined else _ACCURACY_NOTE if accuracy else _NOT_SCORED_NOTE),
+            *(paragraph(sentence) for sentence in describe_resumes(data)),
             card(accuracy) if accuracy else "",
             f'<div class="pair">{cards}</div>' if cards else "",
         ]
     )
 
 
-def _measured(facts: Facts) -> str:
-    cards = "".join(card(chart, name) for name, chart in charts.measured_charts(facts.metrics))
+def _metrics_section(data: RunData) -> str:
+    cards = "".join(card(chart, name) for name, chart in charts.metric_charts(data.metrics, data.metric_labels))
     if not cards:
         return ""
-    of_what = (facts.summary or {}).get("estimated_on")
-    told = f"{_MEASURED} What the clients estimate is of {of_what}." if of_what else _MEASURED
-    return f'{heading("What the algorithm measured", "measured")}\n{faint(told)}\n<div class="three">{cards}</div>'
+    basis = (data.summary or {}).get("estimate_basis")
+    text = f"{_METRICS_NOTE} The clients' estimates are based on {basis}." if basis else _METRICS_NOTE
+    return f'{heading("Metrics of the algorithm", "metrics")}\n{paragraph(text)}\n<div class="three">{cards}</div>'
 
 
-def _predicted(answer: Answer, agreement: Floats | None) -> str:
-    counts = np.bincount(answer.labels, minlength=len(answer.class_names)).tolist()
+def _predictions_section(predictions: Predictions, agreement: Floats | None) -> str:
+    counts = np.bincount(predictions.labels, minlength=len(predictions.class_names)).tolist()
     bars = class_bars(
-        "Samples predicted in each class",
-        answer.class_names,
+        "Samples per predicted class",
+        predictions.class_names,
         counts,
         [f"{count:,}" for count in counts],
         float(max(counts)),
     )
-    cards = [card(bars, "Predicted classes", "How many samples each class was given.")]
-    cards.append(card(charts.confidence_chart(answer), "Confidence", _CONFIDENCE))
+    cards = [card(bars, "Predicted classes", "Number of samples per predicted class.")]
+    cards.append(card(charts.confidence_chart(predictions), "Confidence", _CONFIDENCE_NOTE))
     if agreement is not None:
-        chart = charts.share_chart("Agreement of the teachers", np.asarray(agreement), "agreement")
-        cards.append(card(chart, "Agreement of the teachers", f"{_AGREEMENT} On average {np.mean(agreement):.2f}."))
-    several = "pair" if len(cards) == 2 else "three"
-    return f'{heading("The predictions", "predictions")}\n<div class="{several}">{"".join(cards)}</div>'
+        chart = charts.fraction_histogram("Agreement of the teachers", np.asarray(agreement), "agreement")
+        text = f"{_AGREEMENT_NOTE} Mean: {np.mean(agreement):.2f}."
+        cards.append(card(chart, "Agreement of the teachers", text))
+    columns = "pair" if len(cards) == 2 else "three"
+    return f'{heading("Predictions", "predictions")}\n<div class="{columns}">{"".join(cards)}</div>'
 
 
-def _examined(answer: Answer, examination: Examination) -> str:
-    recall = examination.recall
-    texts = ["none" if np.isnan(share) else f"{share:.2f}" for share in recall]
-    bars = class_bars("Recall of each class", answer.class_names, recall.tolist(), texts, 1.0)
-    cards = card(bars, "Recall", "The share of each true class that was found.")
-    if examination.calibration is not None:
-        cards += _calibrated(examination.calibration)
-    confusion = examination.confusion
-    whole = card(confusion_table(answer.class_names, confusion)) if confusion is not None else ""
-    return f'{heading("Right and wrong", "marks")}\n{faint(_EXAMINED)}\n<div class="pair">{cards}</div>{whole}'
-
-
-def _calibrated(calibration: Calibration) -> str:
-    error = calibration.expected_error
-    lean = "surer than it is right" if calibration.is_overconfident else "less sure than it is right"
-    note = (
-        "The share that is right of the answers of each confidence. On the dotted line the two are equal; the expected "
-        f"calibration error, their mean distance, is {error:.3f}: the model is {lean}."
+def _evaluation_section(predictions: Predictions, evaluation: Evaluation) -> str:
+    recall = evaluation.recall
+    texts = ["none" if np.isnan(fraction) else f"{fraction:.2f}" for fraction in recall]
+    bars = class_bars("Recall of each class", predictions.class_names, recall.tolist(), texts, 1.0)
+    cards = card(bars, "Recall", "The fraction of each true class that is predicted correctly.")
+    if evaluation.calibration is not None:
+        cards += _calibration_card(evaluation.calibration)
+    confusion = evaluation.confusion
+    confusion_card = card(confusion_table(predictions.class_names, confusion)) if confusion is not None else ""
+    return (
+        f'{heading("Evaluation", "evaluation")}\n{paragraph(_EVALUATION_NOTE)}\n<div class="pair">{cards}</div>'
+        f"{confusion_card}"
     )
-    return card(charts.calibration_chart(calibration), "Calibration", note)
 
 
-def _features(answer: Answer, features: Floats | None, known: Indices | None) -> str:
-    picture = landscape(answer, features, known) if features is not None else None
-    if picture is None:
+def _calibration_card(calibration: Calibration) -> str:
+    confidence = "overconfident" if calibration.is_overconfident else "underconfident"
+    text = (
+        "Accuracy of the predictions by confidence. On the dotted line both are equal. Expected calibration error: "
+        f"{calibration.expected_error:.3f}; the model is {confidence}."
+    )
+    return card(charts.calibration_chart(calibration), "Calibration", text)
+
+
+def _feature_section(predictions: Predictions, features: Floats | None, features_index: Indices | None) -> str:
+    chart = feature_map(predictions, features, features_index) if features is not None else None
+    if chart is None:
         return ""
     part = (
-        f" Of {len(answer.ids):,} samples {MOST_SAMPLES:,} are drawn, evenly spaced."
-        if (len(answer.ids) > MOST_SAMPLES)
+        f" {MAX_SAMPLES:,} of {len(predictions.ids):,} samples are drawn, evenly spaced."
+        if (len(predictions.ids) > MAX_SAMPLES)
         else ""
     )
-    note = (
-        "Features of the model that answers, in two dimensions by t-SNE: samples that lie together look alike to it. "
-        "Colours are predicted classes; a name stands at the class's prototype, the mean of the features weighted by "
-        f"the class's probability; ringed are the {min(UNCERTAIN, len(answer.ids))} samples of least confidence.{part}"
+    text = (
+        "Features of the final model in two dimensions (t-SNE): samples with similar features are near each other. "
+        "Colours are predicted classes. A class name is at the class's prototype, the mean of the features weighted "
+        f"by the class's probability. The {min(UNCERTAIN, len(predictions.ids))} samples of lowest confidence have a "
+        f"ring.{part}"
     )
-    return f"{heading('As the model sees them', 'features')}\n{faint(note)}\n{card(picture)}"
+    return f"{heading('Feature map', 'features')}\n{paragraph(text)}\n{card(chart)}"
 
 
-def _uncertain(samples: Sequence[Sample]) -> str:
-    if all(sample.picture for sample in samples):
-        shown = f'<div class="samples">{"".join(_picture(sample) for sample in samples)}</div>'
+def _uncertain_section(samples: Sequence[Sample]) -> str:
+    if all(sample.image for sample in samples):
+        content = f'<div class="samples">{"".join(_sample_figure(sample) for sample in samples)}</div>'
     else:
-        agreed = any(sample.agreement is not None for sample in samples)
-        head = ["id", "label", "class", "confidence", "runner-up", "its confidence", *(["agreement"] if agreed else [])]
+        has_agreement = any(sample.agreement is not None for sample in samples)
+        head = ["id", "label", "class", "confidence", "second class", "its confidence"]
+        head += ["agreement"] if has_agreement else []
         rows = [
             [
                 sample.id,
                 str(sample.label),
                 sample.class_name,
                 f"{sample.confidence:.3f}",
-                sample.runner_up or "none",
-                f"{sample.runner_up_confidence:.3f}",
+                sample.second_class or "none",
+                f"{sample.second_confidence:.3f}",
                 *([] if sample.agreement is None else [f"{sample.agreement:.2f}"]),
             ]
             for sample in samples
         ]
-        shown = card(document.table(rows, head, "Least certain samples"))
-    return f"{heading('Least certain', 'uncertain')}\n{faint(_UNCERTAIN)}\n{shown}"
+        content = card(table(rows, head, "Least certain samples"))
+    return f"{heading('Least certain', 'uncertain')}\n{paragraph(_UNCERTAIN_NOTE)}\n{content}"
 
 
-def _picture(sample: Sample) -> str:
-    runner_up = f"or {sample.runner_up} {sample.runner_up_confidence:.2f}" if sample.runner_up else ""
+def _sample_figure(sample: Sample) -> str:
+    second = f"or {sample.second_class} {sample.second_confidence:.2f}" if sample.second_class else ""
     number = "" if sample.class_name == str(sample.label) else f" ({sample.label})"
-    agreed = "" if sample.agreement is None else f"agreement {sample.agreement:.2f}<br>"
+    agreement = "" if sample.agreement is None else f"agreement {sample.agreement:.2f}<br>"
     return (
-        f'<figure class="card sample"><img src="{sample.picture}" alt="sample {escape(sample.id)}">'
+        f'<figure class="card sample"><img src="{sample.image}" alt="sample {escape(sample.id)}">'
         f"<b>{escape(sample.class_name)}</b>{number} {sample.confidence:.2f}<br>"
-        f'<span class="faint">{escape(runner_up)}<br>{agreed}id {escape(sample.id)}</span></figure>'
+        f'<span class="faint">{escape(second)}<br>{agreement}id {escape(sample.id)}</span></figure>'
     )
 
 
-def _split(split: Split | None) -> str:
-    if split is None:
+def _client_counts_section(client_counts: ClientCounts | None) -> str:
+    if client_counts is None:
         return ""
-    clients, shown = len(split.counts), len(shown_clients(split))
-    part = f" {shown} of {clients:,} clients are drawn, evenly spaced." if shown < clients else ""
-    note = (
-        f"{counted(clients, 'client')} hold {counted(int(split.counts.sum()), 'sample')}. A column is a client, a row "
-        f"a class; the larger and darker the bubble, the more samples, up to {int(split.counts.max()):,}.{part}"
+    clients, drawn = len(client_counts.counts), len(drawn_clients(client_counts))
+    part = f" {drawn} of {clients:,} clients are drawn, evenly spaced." if drawn < clients else ""
+    text = (
+        f"{pluralize(clients, 'client')} with {pluralize(int(client_counts.counts.sum()), 'sample')}. One column per "
+        "client, one row per class; the size and the shade of a bubble show the number of samples, up to "
+        f"{int(client_counts.counts.max()):,}.{part}"
     )
-    return f"{heading('Who holds what', 'split')}\n{faint(note)}\n{card(split_picture(split))}"
+    return f"{heading('Data of the clients', 'clients')}\n{paragraph(text)}\n{card(client_counts_chart(client_counts))}"
 
 
-def _summary(facts: Facts) -> str:
-    rows = summary_rows(facts)
-    return f"{heading('Summary', 'summary')}\n{card(document.pairs(rows))}" if rows else ""
+def _summary_section(data: RunData) -> str:
+    rows = summary_rows(data)
+    return f"{heading('Summary', 'summary')}\n{card(definition_table(rows))}" if rows else ""

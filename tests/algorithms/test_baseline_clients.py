@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mrtf_fedml.algorithms import Algorithm, ClientTask, FedAvg, FedMMD, FedProx
 from mrtf_fedml.algorithms.fedmmd import squared_discrepancy
-from mrtf_fedml.models.weights import clone, snapshot
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.models.state_dict import clone, snapshot
 
 
 def two_layers() -> nn.Sequential:
@@ -37,7 +37,7 @@ def settings(**keys: Any) -> RunSettings:
     return RunSettings.from_config({"train_args": given})
 
 
-def trained(algorithm: Algorithm) -> tuple[dict[str, Tensor], float]:
+def train(algorithm: Algorithm) -> tuple[dict[str, Tensor], float]:
     model = two_layers()
     update = algorithm.train_client(model, ClientTask(2, 1, snapshot(model), batches(), 12))
     assert update.loss is not None
@@ -75,14 +75,14 @@ def logits(theta: dict[str, Tensor], x: Tensor) -> Tensor:
 def assert_same(ours: tuple[dict[str, Tensor], float], theirs: tuple[dict[str, Tensor], float]) -> None:
     for key, value in theirs[0].items():
         torch.testing.assert_close(ours[0][key], value.float(), atol=2e-6, rtol=1e-5)
-    assert ours[1] == pytest.approx(theirs[1], rel=1e-5), "the loss is told without the added term"
+    assert ours[1] == pytest.approx(theirs[1], rel=1e-5), "the reported loss excludes the added term"
 
 
 def test_fedprox_minimises_the_loss_and_the_proximal_term() -> None:
     def proximal(theta: dict[str, Tensor], start: dict[str, Tensor], x: Tensor) -> Tensor:
         return 0.7 / 2 * sum(((theta[key] - start[key]) ** 2).sum() for key in theta)
 
-    assert_same(trained(FedProx(settings(fedprox_mu=0.7))), written_out(proximal))
+    assert_same(train(FedProx(settings(fedprox_mu=0.7))), written_out(proximal))
 
 
 def test_one_proximal_step_by_hand() -> None:
@@ -106,9 +106,9 @@ def naive_discrepancy(first: Tensor, second: Tensor) -> Tensor:
     kernel = [[sum(torch.exp(-d / (scale * 2.0**power)) for power in range(-2, 3)) for d in line] for line in squared]
     n, m = len(first), len(second)
     within = sum(kernel[i][j] for i in range(n) for j in range(n)) / n**2
-    beside = sum(kernel[n + i][n + j] for i in range(m) for j in range(m)) / m**2
+    within_other = sum(kernel[n + i][n + j] for i in range(m) for j in range(m)) / m**2
     across = sum(kernel[i][n + j] for i in range(n) for j in range(m)) / (n * m)
-    return within + beside - 2 * across
+    return within + within_other - 2 * across
 
 
 def test_fedmmd_minimises_the_loss_and_the_discrepancy() -> None:
@@ -118,12 +118,12 @@ def test_fedmmd_minimises_the_loss_and_the_discrepancy() -> None:
             return torch.zeros((), dtype=torch.float64)
         return 0.5 * naive_discrepancy(hidden(theta, x), hidden(start, x))
 
-    ours = trained(FedMMD(settings(mmd_weight=0.5)))
+    ours = train(FedMMD(settings(mmd_weight=0.5)))
     assert_same(ours, written_out(discrepancy))
-    assert not torch.equal(ours[0]["0.weight"], trained(FedAvg(settings()))[0]["0.weight"])
+    assert not torch.equal(ours[0]["0.weight"], train(FedAvg(settings()))[0]["0.weight"])
 
 
-def test_the_discrepancy_by_hand_and_by_pairs() -> None:
+def test_discrepancy_equals_values_by_hand_and_by_pairs() -> None:
     # Rows 0 and 2, one each: s = (4 + 4) / 2 = 4, so k(x, y) = sum over scales of exp(-1 / scale).
     across = sum(math.exp(-1 / scale) for scale in (0.25, 0.5, 1, 2, 4))
     value = squared_discrepancy(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
@@ -149,7 +149,7 @@ def test_equal_features_have_no_discrepancy_and_a_finite_gradient() -> None:
 
 @pytest.mark.parametrize("algorithm", [FedProx(settings(fedprox_mu=0)), FedMMD(settings(mmd_weight=0))])
 def test_weight_zero_is_fedavg_to_the_bit(algorithm: Algorithm) -> None:
-    weights, loss = trained(algorithm)
-    plain, plain_loss = trained(FedAvg(settings()))
+    weights, loss = train(algorithm)
+    plain, plain_loss = train(FedAvg(settings()))
     assert loss == plain_loss
     assert all(torch.equal(weights[key], plain[key]) for key in plain)

@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms import Algorithm, ClientUpdate, FedAvg, FedOpt, ServerBench, ServerState
-from mrtf_fedml.models import FeatureTap
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.algorithms import Algorithm, ClientUpdate, FedAvg, FedOpt, ServerContext, ServerState
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.models import FeatureExtractor
 
 KEYS = ("0.weight", "0.bias")
 
 
-def bench() -> ServerBench:
+def server() -> ServerContext:
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     inputs = torch.zeros(4, 2)
-    return ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 3)
+    return ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), 3)
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:
-    state = bench().model.state_dict()
+    state = server().model.state_dict()
     return {key: torch.full_like(tensor, value if tensor.is_floating_point() else 4) for key, tensor in state.items()}
 
 
@@ -33,13 +33,13 @@ def algorithm(kind: type[Algorithm] = FedOpt, **keys: Any) -> Algorithm:
 
 def rounds(rule: Algorithm, means: list[float], start: float = 1.0) -> tuple[list[float], ServerState]:
     """One parameter's path, where the clients' mean is given for each round."""
-    state = rule.first_state(weights(start))
+    state = rule.init_state(weights(start))
     path = []
     for mean in means:
         updates = [ClientUpdate(0, 1, weights(mean), 0.5)]
-        state, _ = rule.finish_round(state, updates, rule.aggregate(updates), bench())
+        state, _ = rule.server_update(state, updates, rule.aggregate(updates), server())
         path.append(float(state.weights[KEYS[0]][0, 0]))
-        assert torch.equal(state.answer[KEYS[1]], state.weights[KEYS[1]])
+        assert torch.equal(state.prediction_weights[KEYS[1]], state.weights[KEYS[1]])
         assert float(state.weights["1.running_var"][0]) == pytest.approx(mean), "statistics are averaged, not optimised"
     return path, state
 
@@ -52,9 +52,9 @@ def test_server_sgd_with_rate_one_is_fedavg_to_the_bit() -> None:
         ClientUpdate(k, 1, {key: torch.rand(value.shape, generator=generator) for key, value in first.items()}, None)
         for k in range(3)
     ]
-    for before in (rule.first_state(first), plain.first_state(first)):
-        ours, _ = rule.finish_round(before, updates, rule.aggregate(updates), bench())
-        theirs, _ = plain.finish_round(before, updates, plain.aggregate(updates), bench())
+    for before in (rule.init_state(first), plain.init_state(first)):
+        ours, _ = rule.server_update(before, updates, rule.aggregate(updates), server())
+        theirs, _ = plain.server_update(before, updates, plain.aggregate(updates), server())
         assert all(torch.equal(ours.weights[key], theirs.weights[key]) for key in first)
         assert not ours.memory
 
@@ -97,9 +97,9 @@ def test_tied_parameters_move_together() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
     inputs = torch.zeros(4, 2)
-    tied = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 2)
+    tied = ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), 2)
     old = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
     mean = {key: torch.ones_like(value) for key, value in old.items()}
     rule = algorithm(server_lr=0.5, server_momentum=0.0)
-    state, _ = rule.finish_round(rule.first_state(old), [ClientUpdate(0, 1, mean, None)], mean, tied)
+    state, _ = rule.server_update(rule.init_state(old), [ClientUpdate(0, 1, mean, None)], mean, tied)
     assert all(torch.equal(value, torch.full_like(value, 0.5)) for value in state.weights.values())

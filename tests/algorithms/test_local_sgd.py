@@ -1,4 +1,4 @@
-"""Our SGD beside PyTorch's own."""
+"""Our SGD compared with PyTorch's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms.local_sgd import LocalSGD
-from mrtf_fedml.settings import TrainSettings
+from mrtf_fedml.algorithms.local_training import LocalSGD
+from mrtf_fedml.config import TrainSettings
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.9, 1e-5), (0.0, 0.0), (0.5, 0.1)])
-def test_its_steps_are_those_of_pytorchs_sgd_to_the_bit(momentum: float, weight_decay: float) -> None:
+def test_local_sgd_steps_equal_pytorchs_sgd_bitwise(momentum: float, weight_decay: float) -> None:
     settings = TrainSettings(learning_rate=0.03, momentum=momentum, weight_decay=weight_decay)
     ours, theirs = _net(), _net()
     # A frozen layer has no gradient: both pass over it.

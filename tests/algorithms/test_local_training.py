@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms.local_training import train_locally
+from mrtf_fedml.config import RunSettings, TrainSettings
 from mrtf_fedml.data import TensorShard
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models.weights import clone, snapshot
-from mrtf_fedml.settings import RunSettings, TrainSettings
+from mrtf_fedml.models.state_dict import clone, snapshot
 
 
 def linear() -> nn.Linear:
@@ -66,22 +66,22 @@ def dropout_model() -> nn.Module:
     return nn.Sequential(linear(), nn.Dropout(0.5), nn.ReLU(), nn.Linear(2, 2))
 
 
-def test_the_result_belongs_to_seed_client_and_round_alone() -> None:
+def test_local_training_depends_only_on_seed_client_and_round() -> None:
     settings = TrainSettings(epochs=2)
     model = dropout_model()
     start = snapshot(model)
 
-    def trained(client: int, round_index: int, seed: int = 5) -> torch.Tensor:
+    def train(client: int, round_index: int, seed: int = 5) -> torch.Tensor:
         weights, _ = train_locally(model, start, shard(), settings, seed, client, round_index)
         return torch.cat([value.flatten() for value in weights.values()])
 
-    first = trained(client=1, round_index=2)
+    first = train(client=1, round_index=2)
     torch.rand(17)
-    trained(client=0, round_index=0)
-    assert torch.equal(trained(client=1, round_index=2), first)
-    assert not torch.equal(trained(client=2, round_index=2), first)
-    assert not torch.equal(trained(client=1, round_index=3), first)
-    assert not torch.equal(trained(client=1, round_index=2, seed=6), first)
+    train(client=0, round_index=0)
+    assert torch.equal(train(client=1, round_index=2), first)
+    assert not torch.equal(train(client=2, round_index=2), first)
+    assert not torch.equal(train(client=1, round_index=3), first)
+    assert not torch.equal(train(client=1, round_index=2, seed=6), first)
 
 
 def test_global_random_state_and_the_callers_weights_are_untouched() -> None:
@@ -97,27 +97,27 @@ def test_global_random_state_and_the_callers_weights_are_untouched() -> None:
     assert any(value.abs().sum() > 0 for value in weights.values()), "the result must not be the live tensors"
 
 
-def test_a_users_shuffling_loader_is_reproducible() -> None:
+def test_local_training_with_users_shuffling_loader_is_reproducible() -> None:
     x, y = torch.randn(12, 3), torch.randint(2, (12,))
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4, shuffle=True)
     model = linear()
     start = snapshot(model)
 
-    def trained() -> torch.Tensor:
+    def train() -> torch.Tensor:
         return train_locally(model, start, loader, TrainSettings(), seed=1, client=0, round_index=0)[0]["weight"]
 
-    first = trained()
+    first = train()
     torch.rand(3)
-    assert torch.equal(trained(), first)
+    assert torch.equal(train(), first)
 
 
-def test_a_client_without_samples_is_named() -> None:
+def test_client_without_samples_raises_error_naming_it() -> None:
     model = linear()
     with pytest.raises(UserError, match="client 7 has no training sample"):
         train_locally(model, snapshot(model), [], TrainSettings(), seed=0, client=7, round_index=0)
 
 
-def test_adam_is_honoured_where_the_yaml_asks_for_it() -> None:
+def test_adam_is_used_if_the_configuration_selects_it() -> None:
     model = linear()
     start = snapshot(model)
     settings = TrainSettings(client_optimizer="adam", learning_rate=0.01, weight_decay=0.0)
@@ -127,13 +127,13 @@ def test_adam_is_honoured_where_the_yaml_asks_for_it() -> None:
 
 
 class AtEachPosition(nn.Linear):
-    """One answer at each position: [N, T, D] -> [N, C, T]."""
+    """One prediction per position: [N, T, D] -> [N, C, T]."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return super().forward(inputs).transpose(1, 2)
 
 
-def test_a_label_at_each_position_is_a_sample_each() -> None:
+def test_labels_per_position_count_as_one_sample_each() -> None:
     settings = TrainSettings(epochs=2, learning_rate=0.1)
     generator = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(4, 5, 3, generator=generator), torch.randint(2, (4, 5), generator=generator)
@@ -164,19 +164,19 @@ def test_clipping_gives_the_bytes_of_pytorchs_own_and_null_turns_it_off(monkeypa
     model = nn.Sequential(nn.Linear(3, 40), nn.ReLU(), nn.Linear(40, 2))
     start = snapshot(model)
 
-    def trained(bound: float | None) -> torch.Tensor:
+    def train(bound: float | None) -> torch.Tensor:
         settings = TrainSettings(epochs=2, clip_grad_norm=bound)
         weights, _ = train_locally(model, start, shard(), settings, seed=0, client=0, round_index=0)
         return torch.cat([value.flatten() for value in weights.values()])
 
     for bound in (0.05, 100.0):
-        ours = trained(bound)
+        ours = train(bound)
         with monkeypatch.context() as patch:
             patch.setattr("mrtf_fedml.algorithms.local_training.clip_gradients", nn.utils.clip_grad_norm_)
-            assert torch.equal(trained(bound), ours)
+            assert torch.equal(train(bound), ours)
     # A bound that nothing reaches, or none at all: the same steps.
-    assert torch.equal(trained(None), trained(100.0))
-    assert not torch.equal(trained(None), trained(0.05))
+    assert torch.equal(train(None), train(100.0))
+    assert not torch.equal(train(None), train(0.05))
     read = {"train_args": {"clip_grad_norm": None}}
     assert RunSettings.from_config(read).train.clip_grad_norm is None
     assert RunSettings.from_config({"train_args": {"epochs": None}}).train.epochs == 1

@@ -1,4 +1,4 @@
-"""Scaffold, against an implementation of its own in double precision, over rounds in which clients come and go."""
+"""Scaffold compared with an independent implementation in double precision, with partial participation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mrtf_fedml.algorithms import (
     FadingScaffold,
     FedAvg,
     Scaffold,
-    ServerBench,
+    ServerContext,
     ServerState,
 )
+from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import FeatureTap
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.models import FeatureExtractor
 
 CLIENTS, LEARNING_RATE = 4, 0.1
 SCHEDULE = [[0, 1], [1, 2], [0, 2], [1, 3]]
@@ -54,16 +54,16 @@ def start() -> dict[str, Tensor]:
 def run(algorithm: Algorithm, rounds: list[list[int]] = SCHEDULE) -> ServerState:
     model = nn.Linear(3, 2)
     inputs = torch.zeros(4, 3)
-    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), 2)
-    state = algorithm.first_state(start())
+    server = ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), 2)
+    state = algorithm.init_state(start())
     for round_index, chosen in enumerate(rounds):
         updates = [
             algorithm.train_client(
-                model, ClientTask(k, round_index, state.weights, data(k), 6, algorithm.for_client(state, k))
+                model, ClientTask(k, round_index, state.weights, data(k), 6, algorithm.client_payload(state, k))
             )
             for k in chosen
         ]
-        state, _ = algorithm.finish_round(state, updates, algorithm.aggregate(updates), bench)
+        state, _ = algorithm.server_update(state, updates, algorithm.aggregate(updates), server)
     return state
 
 
@@ -77,7 +77,7 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def independent(option: int, momentum: float, half_life: float = float("inf")) -> tuple[Tensor, Tensor, Tensor]:
     """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end; the correction fades by 2^(-t / H).
 
-    What a client's own gradients were is what it went, less what the correction added.
+    A client's own gradients are its total step minus the correction.
     """
     x = torch.cat([start()["weight"], start()["bias"][:, None]], dim=1).double()
     c, own = torch.zeros_like(x), torch.zeros(CLIENTS, *x.shape, dtype=torch.float64)
@@ -104,7 +104,7 @@ def independent(option: int, momentum: float, half_life: float = float("inf")) -
     return x, c, own
 
 
-def joined(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
+def join_layers(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
     return torch.cat([tensors[f"{prefix}weight"], tensors[f"{prefix}bias"][:, None]], dim=1).double()
 
 
@@ -113,51 +113,51 @@ def joined(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
 def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
     state = run(Scaffold(settings(scaffold_option=option, momentum=momentum)))
     x, c, own = independent(option, momentum)
-    torch.testing.assert_close(joined(state.weights), x, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(join_layers(state.weights), x, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(join_layers(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
-        torch.testing.assert_close(joined(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(join_layers(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("option", [1, 2])
-def test_fading_scaffold_follows_it_less_and_less(option: int) -> None:
+def test_fading_scaffold_follows_algorithm_1_with_fading_correction(option: int) -> None:
     state = run(FadingScaffold(settings(scaffold_option=option, scaffold_half_life=2.0)))
     x, c, own = independent(option, 0.9, half_life=2.0)
-    torch.testing.assert_close(joined(state.weights), x, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(joined(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(join_layers(state.weights), x, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(join_layers(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
-        torch.testing.assert_close(joined(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(join_layers(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
 
 
-def test_the_share_of_the_correction_by_hand() -> None:
+def test_fading_scaffold_payload_equals_values_by_hand() -> None:
     """Half of it after `scaffold_half_life` rounds, a quarter after twice as many."""
     algorithm, plain = FadingScaffold(settings(scaffold_half_life=20.0)), Scaffold(settings())
     state = run(plain)
     for round_index, share in ((0, 1.0), (20, 0.5), (40, 0.25)):
-        sent = algorithm.for_client(replace(state, round=round_index), 1)
-        whole = plain.for_client(state, 1)
+        sent = algorithm.client_payload(replace(state, round=round_index), 1)
+        whole = plain.client_payload(state, 1)
         assert whole["bias"].any()
         assert all(torch.equal(sent[name], share * value) for name, value in whole.items())
 
 
-def test_it_must_fade_after_some_time() -> None:
+def test_fading_scaffold_rejects_half_life_of_zero() -> None:
     with pytest.raises(UserError, match="scaffold_half_life is 0"):
         FadingScaffold(settings(scaffold_half_life=0))
 
 
-def test_without_momentum_is_a_setting() -> None:
+def test_scaffold_momentum_false_equals_momentum_zero() -> None:
     without = run(Scaffold(settings(scaffold_momentum=False)))
     assert torch.equal(without.weights["weight"], run(Scaffold(settings(momentum=0.0))).weights["weight"])
 
 
-def test_one_option_2_variate_by_hand() -> None:
+def test_scaffold_option_2_variate_equals_value_by_hand() -> None:
     """c_k = (theta_t - theta_k) / (steps * lr) - (c - c_k): here c - c_k is 0.5 everywhere."""
     algorithm = Scaffold(settings(momentum=0.0, epochs=1))
     model = nn.Linear(3, 2)
     correction = {key: torch.full_like(value, 0.5) for key, value in start().items()}
     update = algorithm.train_client(model, ClientTask(0, 0, start(), data(0), 6, correction))
     by_hand = (start()["bias"] - update.weights["bias"]) / (2 * 0.1) - 0.5
-    torch.testing.assert_close(update.extra["bias"], by_hand)
+    torch.testing.assert_close(update.payload["bias"], by_hand)
 
 
 class HeldAtZero(Scaffold):
@@ -165,18 +165,18 @@ class HeldAtZero(Scaffold):
 
     def train_client(self, *args: Any, **keys: Any) -> ClientUpdate:
         update = super().train_client(*args, **keys)
-        return replace(update, extra={key: torch.zeros_like(value) for key, value in update.extra.items()})
+        return replace(update, payload={key: torch.zeros_like(value) for key, value in update.payload.items()})
 
 
 @pytest.mark.parametrize("option", [1, 2])
-def test_with_variates_held_at_zero_it_is_fedavg_to_the_bit(option: int) -> None:
+def test_scaffold_with_zero_variates_equals_fedavg_bitwise(option: int) -> None:
     held, plain = run(HeldAtZero(settings(scaffold_option=option))), run(FedAvg(settings()))
     assert all(torch.equal(held.weights[key], plain.weights[key]) for key in plain.weights)
     assert held.memory
     assert not any(value.any() for value in held.memory.values())
 
 
-def test_a_client_that_did_not_come_keeps_its_variate() -> None:
+def test_scaffold_keeps_the_variate_of_an_absent_client() -> None:
     before, after = run(Scaffold(settings()), SCHEDULE[:1]), run(Scaffold(settings()), SCHEDULE[:2])
     assert torch.equal(before.memory["0/bias"], after.memory["0/bias"])
     assert not torch.equal(before.memory["1/bias"], after.memory["1/bias"])

@@ -1,4 +1,4 @@
-"""The server rules of FedAvg, FedDF and MrTF on a bench that is small enough to follow."""
+"""The server rules of FedAvg, FedDF and MrTF on a server that is small enough to follow."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from mrtf_fedml.algorithms import (
     FedDF,
     MrTF,
     RoundReport,
-    ServerBench,
+    ServerContext,
     ServerState,
-    algorithm_named,
+    algorithm_by_name,
 )
+from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import FeatureTap
-from mrtf_fedml.models.weights import mix, snapshot
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.models import FeatureExtractor
+from mrtf_fedml.models.state_dict import mix, snapshot
+from mrtf_fedml.refinery.teachers import disagreement
 
 CLASSES = 3
 #: Under this name MrTF keeps the last round's targets.
-TARGETS = "refinery/targets"
+TARGETS = "refinery/temporal_smoothing/targets"
 
 
 class Net(nn.Module):
@@ -49,7 +50,7 @@ def settings(aggregation: str = "uniform", **refinery: Any) -> RunSettings:
     return RunSettings.from_config({"train_args": {"aggregation": aggregation}, "mrtf_args": steps})
 
 
-def scene() -> tuple[ServerBench, list[ClientUpdate], ServerState]:
+def server_setup() -> tuple[ServerContext, list[ClientUpdate], ServerState]:
     torch_state = torch.random.get_rng_state()
     torch.manual_seed(0)
     nets = [Net() for _ in range(4)]
@@ -59,19 +60,19 @@ def scene() -> tuple[ServerBench, list[ClientUpdate], ServerState]:
     inputs = torch.randn(30, 4)
     torch.random.set_rng_state(torch_state)
     model = nets[0]
-    bench = ServerBench(model, inputs, FeatureTap(model, None, inputs[:2]), CLASSES)
+    server = ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), CLASSES)
     updates = [
         ClientUpdate(client, samples, snapshot(net), loss)
         for client, samples, net, loss in zip((4, 7, 9), (10, 30, 60), nets[1:], (0.2, 0.4, 0.6), strict=True)
     ]
     start = snapshot(model)
-    return bench, updates, ServerState(round=6, weights=start, answer=start)
+    return server, updates, ServerState(round=6, weights=start, prediction_weights=start)
 
 
 def finish(algorithm: Algorithm) -> tuple[ServerState, RoundReport, Any]:
-    bench, updates, state = scene()
+    server, updates, state = server_setup()
     aggregated = algorithm.aggregate(updates)
-    after, report = algorithm.finish_round(state, updates, aggregated, bench)
+    after, report = algorithm.server_update(state, updates, aggregated, server)
     return after, report, aggregated
 
 
@@ -80,7 +81,7 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def test_uniform_and_sample_weighted_averages_by_hand() -> None:
-    _, updates, _ = scene()
+    _, updates, _ = server_setup()
     w = [update.weights["hidden.bias"] for update in updates]
     torch.testing.assert_close(FedAvg(settings()).aggregate(updates)["hidden.bias"], (w[0] + w[1] + w[2]) / 3)
     by_samples = FedAvg(settings(aggregation="samples")).aggregate(updates)
@@ -90,28 +91,29 @@ def test_uniform_and_sample_weighted_averages_by_hand() -> None:
     assert counter.item() == 30
 
 
-def test_fedavg_answers_and_goes_on_with_the_average() -> None:
+def test_fedavg_predicts_with_and_broadcasts_the_average() -> None:
     after, _, aggregated = finish(FedAvg(settings()))
     assert equal(after.weights, aggregated)
-    assert equal(after.answer, aggregated)
+    assert equal(after.prediction_weights, aggregated)
     assert after.round == 7
 
 
-def test_mrtf_without_steps_is_fedavg_to_the_bit() -> None:
+def test_mrtf_without_steps_equals_fedavg_bitwise() -> None:
     after, _, aggregated = finish(MrTF(settings(refine_steps=0)))
     assert equal(after.weights, aggregated)
-    assert equal(after.answer, aggregated)
+    assert equal(after.prediction_weights, aggregated)
 
 
-@pytest.mark.parametrize("feedback", ["always", "never", "adaptive"])
-def test_feedback_says_what_the_next_clients_receive(feedback: str) -> None:
-    after, _, aggregated = finish(MrTF(settings(feedback=feedback)))
-    refined = after.answer
+@pytest.mark.parametrize("broadcast", ["refined", "aggregated", "loss_interpolated"])
+def test_broadcast_setting_selects_the_weights_of_the_next_round(broadcast: str) -> None:
+    after, _, aggregated = finish(MrTF(settings(broadcast=broadcast)))
+    refined = after.prediction_weights
     assert not equal(refined, aggregated)
     share = 0.4 / math.log(CLASSES)
-    wanted = {"always": refined, "never": aggregated, "adaptive": mix(refined, aggregated, share)}[feedback]
+    mixed = mix(refined, aggregated, share)
+    wanted = {"refined": refined, "aggregated": aggregated, "loss_interpolated": mixed}[broadcast]
     assert equal(after.weights, wanted)
-    if feedback == "adaptive":
+    if broadcast == "loss_interpolated":
         by_hand = share * refined["out.bias"] + (1 - share) * aggregated["out.bias"]
         torch.testing.assert_close(after.weights["out.bias"], by_hand)
         assert after.weights["norm.num_batches_tracked"].dtype == torch.int64
@@ -120,37 +122,27 @@ def test_feedback_says_what_the_next_clients_receive(feedback: str) -> None:
 
 def test_smoothing_keeps_a_share_of_the_last_targets() -> None:
     plain, _, _ = finish(MrTF(settings(target_smoothing=0.75)))
-    bench, updates, state = scene()
+    server, updates, state = server_setup()
     previous = torch.softmax(torch.arange(90.0).reshape(30, 3) % 7, dim=1)
     algorithm = MrTF(settings(target_smoothing=0.75))
     state = replace(state, memory={TARGETS: previous})
-    after, _ = algorithm.finish_round(state, updates, algorithm.aggregate(updates), bench)
-    kept = 0.75 * (1 - 0.4 / math.log(CLASSES))
-    torch.testing.assert_close(after.memory[TARGETS], (1 - kept) * plain.memory[TARGETS] + kept * previous)
+    after, report = algorithm.server_update(state, updates, algorithm.aggregate(updates), server)
+    assert report.teacher_labels is not None
+    apart = disagreement(report.teacher_labels)
+    assert apart > 0
+    share = 0.75 * min(1.0, apart / 0.75) * (1 - 0.4 / math.log(CLASSES))
+    torch.testing.assert_close(after.memory[TARGETS], (1 - share) * plain.memory[TARGETS] + share * previous)
 
 
-def test_the_refining_rate_decays_by_the_round() -> None:
-    # The scene is at round 6.
-    decayed, _, _ = finish(MrTF(settings(refine_lr=0.01, refine_lr_decay=0.5)))
-    by_hand, _, _ = finish(MrTF(settings(refine_lr=0.01 * 0.5**6)))
-    constant, _, _ = finish(MrTF(settings(refine_lr=0.01)))
-    assert equal(decayed.answer, by_hand.answer)
-    assert not equal(decayed.answer, constant.answer)
-    bench, updates, state = scene()
-    algorithm = MrTF(settings(refine_lr_decay=0.5))
-    late, _ = algorithm.finish_round(replace(state, round=5000), updates, algorithm.aggregate(updates), bench)
-    assert late.round == 5001, "a rate too small for a number is none to fail by"
-
-
-def test_the_student_follows_sharper_targets_than_those_that_are_carried_on() -> None:
+def test_target_sharpness_changes_the_student_but_not_the_stored_targets() -> None:
     plain, report, _ = finish(MrTF(settings(target_smoothing=0.75)))
     sharp, sharper, _ = finish(MrTF(settings(target_smoothing=0.75, target_sharpness=3.0)))
     assert torch.equal(report.predictions["targets"], sharper.predictions["targets"])
     assert torch.equal(plain.memory[TARGETS], sharp.memory[TARGETS])
-    assert not equal(plain.answer, sharp.answer)
+    assert not equal(plain.prediction_weights, sharp.prediction_weights)
 
 
-def test_targets_are_carried_only_where_they_are_needed() -> None:
+def test_targets_are_stored_only_with_smoothing() -> None:
     assert not finish(MrTF(settings()))[0].memory
 
 
@@ -161,34 +153,34 @@ def test_clustering_waits_for_the_warm_up() -> None:
     assert not torch.equal(late.predictions["targets"], late.predictions["ensemble"])
 
 
-def test_feddf_is_avg_logit_whatever_the_preset_for_mrtf_says() -> None:
+def test_feddf_uses_average_logits_with_any_mrtf_preset() -> None:
     after, report, _ = finish(FedDF(settings(preset="tuned")))
-    bench, updates, _ = scene()
-    logits = torch.stack([bench.logits(update.weights) for update in updates])
-    told = report.predictions
-    torch.testing.assert_close(told["ensemble"], torch.softmax(logits.mean(0), dim=1), atol=1e-6, rtol=0)
-    assert torch.equal(told["targets"], told["ensemble"])
+    server, updates, _ = server_setup()
+    logits = torch.stack([server.logits(update.weights) for update in updates])
+    predictions = report.predictions
+    torch.testing.assert_close(predictions["ensemble"], torch.softmax(logits.mean(0), dim=1), atol=1e-6, rtol=0)
+    assert torch.equal(predictions["targets"], predictions["ensemble"])
     assert report.metrics["local_weight"] == 1.0
-    assert equal(after.weights, after.answer), "FedDF sends the refined model back"
+    assert equal(after.weights, after.prediction_weights), "FedDF sends the refined model back"
 
 
-def test_a_missing_loss_falls_back_to_half_of_log_c_with_one_warning(
+def test_missing_loss_falls_back_to_half_of_log_c_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench, updates, state = scene()
+    server, updates, state = server_setup()
     silent = [replace(update, loss=None) for update in updates]
     algorithm = MrTF(settings())
     for _ in range(2):
-        _, report = algorithm.finish_round(state, silent, algorithm.aggregate(silent), bench)
+        _, report = algorithm.server_update(state, silent, algorithm.aggregate(silent), server)
     assert report.metrics["local_weight"] == pytest.approx(0.25 + 0.75 * 0.5)
     assert caplog.text.count("half of log C") == 1
 
 
-def test_the_clients_weights_and_the_old_state_are_not_written_into() -> None:
-    bench, updates, state = scene()
+def test_server_update_does_not_modify_client_weights_or_old_state() -> None:
+    server, updates, state = server_setup()
     before = [snapshot_of(update.weights) for update in updates] + [snapshot_of(state.weights)]
     algorithm = MrTF(settings())
-    algorithm.finish_round(state, updates, algorithm.aggregate(updates), bench)
+    algorithm.server_update(state, updates, algorithm.aggregate(updates), server)
     after = [update.weights for update in updates] + [state.weights]
     assert all(equal(a, b) for a, b in zip(after, before, strict=True))
 
@@ -198,11 +190,11 @@ def snapshot_of(weights: Any) -> dict[str, torch.Tensor]:
 
 
 def test_refining_twice_gives_the_same_bits() -> None:
-    assert equal(finish(MrTF(settings()))[0].answer, finish(MrTF(settings()))[0].answer)
+    assert equal(finish(MrTF(settings()))[0].prediction_weights, finish(MrTF(settings()))[0].prediction_weights)
 
 
 def test_names_are_found_in_any_case_and_unknown_ones_get_a_hint() -> None:
-    assert algorithm_named("mrtf:fedavg") is FedAvg
-    assert algorithm_named("MRTF") is MrTF
+    assert algorithm_by_name("mrtf:fedavg") is FedAvg
+    assert algorithm_by_name("MRTF") is MrTF
     with pytest.raises(UserError, match="did you mean 'FedAvg'"):
-        algorithm_named("FedAvgg")
+        algorithm_by_name("FedAvgg")

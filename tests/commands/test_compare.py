@@ -1,4 +1,4 @@
-"""`mrtf compare` on real digits: the same scene for all, nothing done twice, killed and started again."""
+"""`mrtf compare` on real digits: the same setup for all, no run repeated, restart after a kill."""
 
 from __future__ import annotations
 
@@ -47,34 +47,35 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_all_meet_the_same_scene(compared: Path) -> None:
+def test_compare_gives_all_algorithms_the_same_setup(compared: Path) -> None:
     runs = [lines(run_dir) for run_dir in run_dirs(compared)]
     assert len(runs) == 2
     assert len({json.dumps([line["clients"] for line in run]) for run in runs}) == 1
-    assert len({run[0]["local_loss"] for run in runs}) == 1, "the same split and initial weights: the same first loss"
+    assert len({run[0]["train_loss"] for run in runs}) == 1, "the same split and initial weights: the same first loss"
     names = {path.name for path in (compared / "out").iterdir()}
     assert names == {"runs", "table.csv", "table.md", "curves.png", "comparison.html"}
     assert "MrTF:paper" in (compared / "out" / "comparison.html").read_text()
 
 
-def test_what_is_done_is_not_done_again(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_runs_are_not_repeated(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {run_dir: (run_dir / "summary.json").stat().st_mtime_ns for run_dir in run_dirs(compared)}
     first = table(compared)
     assert main(words(compared, "--algorithms", NAMES, "--target", "0.1")) == 0
-    told = capsys.readouterr()
-    assert "2 runs, 0 of them to be done" in told.err
-    assert "rounds to 0.1" in told.out
+    captured = capsys.readouterr()
+    assert "2 runs, 0 of them to be done" in captured.err
+    assert "rounds to 0.1" in captured.out
     assert {run_dir: (run_dir / "summary.json").stat().st_mtime_ns for run_dir in run_dirs(compared)} == before
     assert table(compared) == first
 
 
-def test_a_grid_over_two_seeds_shows_the_best_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_compare_with_grid_shows_the_best_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["--algorithms", "FedAvg", "--grid", "learning_rate=0.1,0.0001", "--jobs", "2", "--seeds", "2"]
     assert main(words(tmp_path, *more, comm_round=1, epochs=3)) == 0
-    told = capsys.readouterr().out
-    assert "learning_rate=0.1" in told, "the other rate learns nothing in one round"
-    assert "0.0001" not in told
-    assert "chose it" in told
+    output = capsys.readouterr().out
+    assert "learning_rate=0.1" in output, "the other rate learns nothing in one round"
+    assert "0.0001" not in output
+    assert "chose it" in output
     (row,) = csv.DictReader((tmp_path / "out" / "table.csv").open())
     runs = {run_dir: json.loads((run_dir / "summary.json").read_text())["accuracy"] for run_dir in run_dirs(tmp_path)}
     assert len(runs) == 4
@@ -97,25 +98,27 @@ def wait_for(pattern: str, folder: Path) -> None:
         time.sleep(0.05)
 
 
-def test_killed_and_started_again_it_gives_the_same_table(compared: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_compare_restarted_after_kill_gives_the_same_table(compared: Path, tmp_path: Path) -> None:
     process = start(tmp_path, "--algorithms", NAMES, "--target", "0.1")
     wait_for("runs/*/summary.json", tmp_path)
     process.kill()
     process.communicate()
-    (finished,) = run_dirs(tmp_path)[:1]
-    stamp = (finished / "summary.json").stat().st_mtime_ns
+    (finished_run,) = run_dirs(tmp_path)[:1]
+    stamp = (finished_run / "summary.json").stat().st_mtime_ns
     assert main(words(tmp_path, "--algorithms", NAMES, "--target", "0.1")) == 0
-    assert (finished / "summary.json").stat().st_mtime_ns == stamp
+    assert (finished_run / "summary.json").stat().st_mtime_ns == stamp
     assert table(tmp_path) == table(compared)
 
 
-def test_an_interrupted_comparison_goes_on_with_the_run_it_was_at(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_compare_restarted_after_interruption_resumes_the_active_run(tmp_path: Path) -> None:
     process = start(tmp_path, "--algorithms", "FedAvg", comm_round=80)
     wait_for("runs/*/state/server.safetensors", tmp_path)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 130, told
-    assert "Traceback" not in told
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
     (run_dir,) = run_dirs(tmp_path)
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["interrupted"]
@@ -127,10 +130,10 @@ def test_an_interrupted_comparison_goes_on_with_the_run_it_was_at(tmp_path: Path
     assert len(lines(run_dir)) == 80 > done
 
 
-def test_a_run_that_owes_only_its_answer_is_not_repeated(compared: Path) -> None:
+def test_compare_writes_missing_predictions_without_repeating_rounds(compared: Path) -> None:
     (run_dir, *_), first = run_dirs(compared), table(compared)
     rounds = (run_dir / "metrics.jsonl").read_bytes()
-    for name in ("summary.json", "report.html", "state/answered.json"):
+    for name in ("summary.json", "report.html", "state/results.json"):
         (run_dir / name).unlink()
     assert main(words(compared, "--algorithms", NAMES, "--target", "0.1")) == 0
     assert (run_dir / "metrics.jsonl").read_bytes() == rounds, "its times too are those of the first time"
@@ -138,32 +141,33 @@ def test_a_run_that_owes_only_its_answer_is_not_repeated(compared: Path) -> None
     assert table(compared) == first
 
 
-def test_a_run_that_fails_is_told_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_reports_why_a_run_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(tmp_path, "--algorithms", "FedAvg", model="no_such_model")) == 2
-    told = capsys.readouterr().err
-    assert "FedAvg, seed 3 failed" in told
-    assert "no_such_model" in told
+    errors = capsys.readouterr().err
+    assert "FedAvg, seed 3 failed" in errors
+    assert "no_such_model" in errors
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (["--jobs", "0"], "--jobs is 0"),
         (["--target", "80"], "between 0 and 1"),
         (["--ablation", "--algorithms", "FedAvg"], "leave --algorithms out"),
         (["--algorithms", "FedSomething"], "FedSomething"),
-        (["--vary", "feedback"], "--vary takes key=value,value, not 'feedback'"),
+        (["--vary", "broadcast"], "--vary takes key=value,value, not 'broadcast'"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], told: str
+def test_compare_rejects_wrong_options_before_any_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     assert main(words(tmp_path, *more)) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_the_ablation_draws_its_bars(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_compare_ablation_writes_bars(tmp_path: Path) -> None:
     jobs = str(min(2, len(os.sched_getaffinity(0))))
     assert main(words(tmp_path, "--ablation", "--jobs", jobs, comm_round=1, cluster_warmup=0)) == 0
     rows = (tmp_path / "out" / "table.csv").read_text().splitlines()[1:]

@@ -12,11 +12,11 @@ from mrtf_fedml.cli import main
 def test_bash_completes_commands_options_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    for typed, found in (("co", "compare completion"), ("compare --reh", "--rehearse"), ("example own_n", "own_npz")):
+    for typed, found in (("co", "compare completion"), ("compare --hol", "--holdout"), ("example own_n", "own_npz")):
         words = ["mrtf", *typed.split()]
         code = f"{script}\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _mrtf; echo ${{COMPREPLY[@]}}"
-        told = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert told.stdout.strip() == found
-    for shell, word in (("zsh", "bashcompinit"), ("fish", "-l rehearse")):
+        result = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        assert result.stdout.strip() == found
+    for shell, word in (("zsh", "bashcompinit"), ("fish", "-l holdout")):
         assert main(["completion", shell]) == 0
         assert word in capsys.readouterr().out

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mrtf_fedml.algorithms import algorithm_of
+from mrtf_fedml.algorithms import build_algorithm
 from mrtf_fedml.cli import main
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.config.loader import read_config
 from mrtf_fedml.data import SOURCES
-from mrtf_fedml.settings import RunSettings
-from mrtf_fedml.settings.yaml_file import read_config
 from tests.conftest import small_config, write_yaml
 from tests.data.sources.formats import write_femnist, write_image
 
@@ -21,35 +21,35 @@ CONFIGS = Path(__file__).parents[2] / "fedml_configs"
 PAPERS = ("mnist", "mnistm", "svhn", "cifar10", "cifar100", "femnist", "shakespeare")
 
 
-def test_the_papers_table_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_prints_the_statistics_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_yaml(tmp_path / "config.yaml", small_config())
     assert main(["data", "--cf", str(file), "--set", "classes_per_client=2"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].split() == ["dataset", "N", "M", "C", "K", "mean", "N_k", "mean", "C_k"]
-    assert told[1].split() == ["digits", "1198", "599", "10", "8", "149.8", "2.0"]
-    assert any("by label, 2 classes per client, seed 3" in line for line in told)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["dataset", "N", "M", "C", "K", "mean", "N_k", "mean", "C_k"]
+    assert lines[1].split() == ["digits", "1198", "599", "10", "8", "149.8", "2.0"]
+    assert any("by label, 2 classes per client, seed 3" in line for line in lines)
 
 
-def test_users_and_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_of_users_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_femnist(tmp_path / "femnist")
     picture = tmp_path / "split.png"
     words = ["data", "--cf", str(CONFIGS / "femnist.yaml"), "--plot", str(picture)]
     for change in (f"data_cache_dir={tmp_path}", "dset_ratio=0.5", "client_num_per_round=2"):
         words += ["--set", change]
     assert main(words) == 0
-    told = capsys.readouterr().out
-    assert told.splitlines()[1].split() == ["femnist", "60", "20", "62", "5", "12.0", "0.0"]
-    assert "by user, 50% of the users, seed 0" in told
-    assert "no client has" in told
+    output = capsys.readouterr().out
+    assert output.splitlines()[1].split() == ["femnist", "60", "20", "62", "5", "12.0", "0.0"]
+    assert "by user, 50% of the users, seed 0" in output
+    assert "no client has" in output
     assert picture.stat().st_size > 5000
 
 
-def test_mistakes_exit_with_2_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_with_a_mistake_exits_with_2_and_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_yaml(tmp_path / "config.yaml", small_config(dataset="svhn", data_cache_dir=str(tmp_path)))
     assert main(["data", "--cf", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("mrtf: dataset svhn needs train_32x32.mat")
-    assert len(told.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("mrtf: dataset svhn needs train_32x32.mat")
+    assert len(error.splitlines()) == 1
     write_femnist(tmp_path / "femnist")
     changes = ["--set", f"data_cache_dir={tmp_path}"]
     assert main(["data", "--cf", str(CONFIGS / "femnist.yaml"), *changes]) == 2
@@ -57,10 +57,10 @@ def test_mistakes_exit_with_2_and_a_sentence(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_scenes_have_the_papers_numbers(name: str) -> None:
+def test_paper_configurations_have_the_numbers_of_the_paper(name: str) -> None:
     settings = RunSettings.from_config(read_config(CONFIGS / f"{name}.yaml"))
     assert settings.data.dataset == name
-    assert algorithm_of(settings).own.preset == "paper"
+    assert build_algorithm(settings).hparams.preset == "paper"
     assert (settings.train.momentum, settings.train.client_num_per_round) == (0.9, 10)
     by_user = name in ("femnist", "shakespeare")
     assert settings.train.batch_size == (10 if by_user else 64)
@@ -73,7 +73,7 @@ def test_the_papers_scenes_have_the_papers_numbers(name: str) -> None:
         assert (settings.train.comm_round, settings.train.epochs) == (rounds, 20 if name == "cifar100" else 3)
 
 
-def test_every_configuration_names_a_dataset_there_is() -> None:
+def test_every_configuration_names_a_known_dataset() -> None:
     for path in CONFIGS.glob("*.yaml"):
         assert RunSettings.from_config(read_config(path)).data.dataset in SOURCES
 
@@ -89,7 +89,7 @@ def run_own(name: str, folder: Path, *changes: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_flat_folder_of_images_in_and_predictions_with_their_names_out(tmp_path: Path) -> None:
+def test_run_on_an_image_folder_writes_predictions_with_file_names(tmp_path: Path) -> None:
     digits = load_digits()
     images = np.rint(digits.images * 15.9).astype(np.uint8)
     for number in range(300):
@@ -102,7 +102,7 @@ def test_a_flat_folder_of_images_in_and_predictions_with_their_names_out(tmp_pat
     assert {line["class_name"] for line in lines} <= {f"digit {digit}" for digit in range(10)}
 
 
-def test_a_table_by_owner_in_and_predictions_with_its_ids_out(tmp_path: Path) -> None:
+def test_run_on_a_table_by_owner_writes_predictions_with_ids(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     features, labels = generator.normal(size=(200, 3)), generator.integers(0, 2, 200)
     with (tmp_path / "clients.csv").open("w") as file:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -7,33 +8,36 @@ from pathlib import Path
 import pytest
 
 from mrtf_fedml.commands import doctor as under_test
-from mrtf_fedml.commands.doctor import Check, doctor
+from mrtf_fedml.commands.doctor import Check
 
 
-def test_this_environment_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor() == 0
+@pytest.mark.slow
+def test_doctor_in_this_environment_returns_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert under_test.main(argparse.Namespace()) == 0
     shown = capsys.readouterr().out
     assert "0.9.6, imports in" in shown
     assert "mrtf run has all that it needs" in shown
     assert "missing" not in shown
 
 
-def test_what_is_needed_and_missing_ends_in_one(
+def test_doctor_with_a_missing_requirement_returns_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = Check("thing", False, "not installed", "install the thing")
     monkeypatch.setattr(under_test, "CHECKS", (under_test.check_python, lambda: missing))
-    assert doctor() == 1
+    assert under_test.main(argparse.Namespace()) == 1
     shown = capsys.readouterr().out
     assert "missing  thing" in shown
     assert "-> install the thing" in shown
     assert "will not work: see thing" in shown
 
 
-def test_what_is_optional_is_a_note(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    note = Check("extra", False, "none", "for large runs alone", needed=False)
+def test_doctor_with_a_missing_option_returns_zero_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = Check("extra", False, "none", "for large runs alone", required=False)
     monkeypatch.setattr(under_test, "CHECKS", (lambda: note,))
-    assert doctor() == 0
+    assert under_test.main(argparse.Namespace()) == 0
     assert "note     extra" in capsys.readouterr().out
 
 
@@ -50,7 +54,7 @@ def check_in(folder: Path, check: str) -> list[str]:
     """Runs a check where the packages of `folder` come before the installed ones."""
     code = (
         f"from mrtf_fedml.commands.doctor import {check} as check; c = check(); "
-        "print(c.well, c.found, c.remedy, sep='\\n')"
+        "print(c.passed, c.found, c.remedy, sep='\\n')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -62,14 +66,14 @@ def check_in(folder: Path, check: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_another_fedml_is_not_the_one_we_extend(tmp_path: Path) -> None:
+def test_check_fedml_rejects_another_version(tmp_path: Path) -> None:
     package(tmp_path, "fedml", "0.8.9", "")
     well, found, remedy = check_in(tmp_path, "check_fedml")
     assert (well, found) == ("False", "0.8.9")
     assert "fedml==0.9.6" in remedy
 
 
-def test_a_missing_pkg_resources_is_named_with_its_remedy(tmp_path: Path) -> None:
+def test_check_fedml_names_missing_pkg_resources_and_the_remedy(tmp_path: Path) -> None:
     package(tmp_path, "fedml", "0.9.6", "raise ModuleNotFoundError(\"No module named 'pkg_resources'\")")
     well, found, remedy = check_in(tmp_path, "check_fedml")
     assert well == "False"
@@ -77,21 +81,21 @@ def test_a_missing_pkg_resources_is_named_with_its_remedy(tmp_path: Path) -> Non
     assert "setuptools<81" in remedy
 
 
-def test_another_failure_of_fedml_is_quoted(tmp_path: Path) -> None:
+def test_check_fedml_quotes_another_import_error(tmp_path: Path) -> None:
     package(tmp_path, "fedml", "0.9.6", "raise RuntimeError('broken in two')")
     well, found, _ = check_in(tmp_path, "check_fedml")
     assert well == "False"
     assert "RuntimeError: broken in two" in found
 
 
-def test_a_torch_that_does_not_load_is_told_of(tmp_path: Path) -> None:
+def test_check_torch_reports_an_import_error(tmp_path: Path) -> None:
     package(tmp_path, "torch", "2.2", "raise ImportError('libtorch.so: cannot open shared object file')")
     well, found, _ = check_in(tmp_path, "check_torch")
     assert well == "False"
     assert "libtorch.so" in found
 
 
-def test_a_torchvision_of_another_torch_is_found(tmp_path: Path) -> None:
+def test_check_torchvision_reports_a_mismatch(tmp_path: Path) -> None:
     package(tmp_path, "torchvision", "1.0", "raise RuntimeError('operator torchvision::nms does not exist')")
     well, found, remedy = check_in(tmp_path, "check_torchvision")
     assert well == "False"
@@ -99,24 +103,24 @@ def test_a_torchvision_of_another_torch_is_found(tmp_path: Path) -> None:
     assert "torch torchvision" in remedy
 
 
-def test_numpy_two_is_too_new(tmp_path: Path) -> None:
+def test_check_numpy_rejects_version_2(tmp_path: Path) -> None:
     package(tmp_path, "numpy", "2.1.0", "")
     well, _, remedy = check_in(tmp_path, "check_numpy")
     assert well == "False"
     assert "numpy<2" in remedy
 
 
-def test_the_import_under_test_never_sees_the_users_home(tmp_path: Path) -> None:
+def test_try_import_hides_the_users_home(tmp_path: Path) -> None:
     package(tmp_path, "fedml", "0.9.6", "from pathlib import Path; (Path.home() / 'seen').write_text('')")
     assert check_in(tmp_path, "check_fedml")[0] == "True"
     assert not (tmp_path / "seen").exists()
 
 
-def test_an_import_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_try_import_stops_after_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package(tmp_path, "sleepy", "1", "import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     outcome = under_test._try_import("sleepy", timeout=0.5)
-    assert not outcome.well
+    assert not outcome.succeeded
     assert "no end after" in outcome.error
 
 

@@ -42,7 +42,7 @@ def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(folder, dataset="npz", data_file=str(folder / "own.npz"), model="mlp", hidden_size=8)
 
 
-def test_the_runs_own_samples_get_the_runs_own_labels_from_any_folder(
+def test_predict_on_the_runs_samples_gives_the_runs_labels(
     tmp_path: Path, arrays: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,7 +57,7 @@ def test_the_runs_own_samples_get_the_runs_own_labels_from_any_folder(
     assert [row[2:4] for row in few] == [row[2:4] for row in whole[:4]]
 
 
-def test_a_table_is_read_by_its_columns_names(tmp_path: Path) -> None:
+def test_predict_reads_a_table_by_column_names(tmp_path: Path) -> None:
     files = {
         "data_file": str(table(tmp_path / "clients.csv", slice(0, 60), "abc")),
         "server_file": str(table(tmp_path / "server.csv", slice(60, 80), "abc")),
@@ -68,7 +68,7 @@ def test_a_table_is_read_by_its_columns_names(tmp_path: Path) -> None:
     assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
 
 
-def test_a_folder_of_images(tmp_path: Path) -> None:
+def test_predict_reads_a_folder_of_images(tmp_path: Path) -> None:
     for name in ("clients/cat", "clients/dog", "server"):
         (tmp_path / name).mkdir(parents=True)
         for number, image in enumerate(random_images(12, 16, 16)):
@@ -84,7 +84,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert rows == [whole[0], next(row for row in whole if row[0] == "7.png")]
 
 
-def test_a_table_with_categories_and_gaps_is_read_as_the_run_read_it(tmp_path: Path) -> None:
+def test_predict_reads_categories_and_missing_values_as_the_run_did(tmp_path: Path) -> None:
     def write(name: str, rows: range, head: str, lines: list[str]) -> Path:
         (tmp_path / name).write_text("\n".join([head, *(lines[row] for row in rows)]) + "\n")
         return tmp_path / name
@@ -102,7 +102,7 @@ def test_a_table_with_categories_and_gaps_is_read_as_the_run_read_it(tmp_path: P
     assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
 
 
-def test_a_model_of_the_users_own_is_found_where_the_run_began(
+def test_predict_finds_a_user_model_in_the_folder_of_the_run(
     tmp_path: Path, arrays: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
@@ -123,29 +123,31 @@ def test_a_model_of_the_users_own_is_found_where_the_run_began(
     assert (elsewhere / "out.csv").read_bytes() == (run_dir / "predictions.csv").read_bytes()
 
 
-def test_what_does_not_fit_gets_a_sentence(tmp_path: Path, arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_with_unsuitable_samples_exits_with_one_sentence(
+    tmp_path: Path, arrays: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez(tmp_path / "wide.npz", x_test=np.zeros((4, 5)))
     np.savez(tmp_path / "images.npz", x_test=np.zeros((4, 8, 8), np.uint8))
     (tmp_path / "text.txt").write_text("nothing")
     (tmp_path / "one.png").write_bytes(b"")
-    for name, told in (
+    for name, message in (
         ("wide.npz", "has shape (5,) but the model was trained on (3,)"),
         ("images.npz", "another kind of sample"),
-        ("text.txt", "is of no kind that is known"),
+        ("text.txt", "has an unknown file type"),
         ("nowhere.npz", "does not exist"),
-        (".", "is a folder, but the model was trained on no images"),
-        ("one.png", "is an image, but the model was trained on no images"),
+        (".", "is a folder, but the model was not trained on images"),
+        ("one.png", "is an image, but the model was not trained on images"),
     ):
         assert main(["predict", str(arrays), str(tmp_path / name)]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("{}\n")
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "wide.npz")]) == 2
     assert "no round of the run was finished" in capsys.readouterr().err
 
 
-def test_the_card_tells_who_made_the_model_and_how_it_was_scored(arrays: Path) -> None:
+def test_model_card_names_algorithm_and_score(arrays: Path) -> None:
     card = (arrays / "model_card.md").read_text()
-    assert "one of 3 classes: low, high, never seen" in card, "a class that nobody was given keeps its name"
+    assert "one of 3 classes: low, high, never seen" in card, "a class without samples keeps its name"
     assert "1 of 1 rounds, 2 of 3 clients in each" in card
-    assert "not known: the server's set came without labels" in card
+    assert "unknown: the server's set has no labels" in card

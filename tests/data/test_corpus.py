@@ -1,7 +1,7 @@
-"""Files that were made to mislead, to run a command or to fill the memory: each is refused in one sentence.
+"""Malicious and malformed files: each is rejected with a one-line error.
 
-`corpus/` has a folder per place where a reader opens a file (`places.py`). What a file there does is its name;
-those whose names begin with `fine` are odd but sound, and are read.
+`corpus/` has one folder per file that a reader opens (`places.py`). A file's name describes its content; files whose
+names begin with `fine` are unusual but valid, and are read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from mrtf_fedml.config.loader import read_config
 from mrtf_fedml.data import Source
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings.yaml_file import read_config
 from tests.data.sources.places import MEGABYTES, PLACES
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -40,12 +40,12 @@ def _nothing_runs_and_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     assert peak < 3 * MEGABYTES * 1e6
 
 
-def test_every_place_has_its_folder() -> None:
+def test_corpus_has_a_folder_for_every_format() -> None:
     assert {folder.name for folder in CORPUS.iterdir() if folder.is_dir()} == {*PLACES, "yaml"}
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_file_of_the_corpus_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
+def test_corpus_file_is_rejected_with_one_line(tmp_path: Path, name: str) -> None:
     place, folder = PLACES[name], tmp_path / "data"
     folder.mkdir()
     place.write(folder)
@@ -58,12 +58,12 @@ def test_a_file_of_the_corpus_is_refused_in_one_sentence(tmp_path: Path, name: s
             "".join([*outcome.ids, *outcome.class_names, outcome.name]).encode()
 
 
-def test_configurations_of_the_corpus() -> None:
+def test_corpus_configurations_are_rejected() -> None:
     for path in files("yaml"):
         if path.name.startswith("fine"):
             assert read_config(path)
             continue
-        with pytest.raises(UserError) as told:
+        with pytest.raises(UserError) as caught:
             read_config(path)
-        assert "\n" not in str(told.value)
-        assert len(str(told.value)) < 1000
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 1000

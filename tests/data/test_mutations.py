@@ -1,4 +1,4 @@
-"""Every file that a reader opens, cut, changed and stretched at random: samples or one sentence, never a traceback."""
+"""Truncated, changed and extended dataset files: samples or a one-line error, never a traceback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGES = st.lists(
 )
 
 
-def changed(content: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
+def apply_changes(content: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
     for kind, place, extra in changes:
         at = place % (len(content) + 1)
         before, after = content[:at], content[at:]
@@ -63,7 +63,7 @@ def check(outcome: Source | str) -> None:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_damaged_file_gives_samples_or_one_sentence(tmp_path: Path, name: str) -> None:
+def test_mutated_file_gives_samples_or_one_line_error(tmp_path: Path, name: str) -> None:
     place = PLACES[name]
     place.write(tmp_path)
     whole = (tmp_path / place.file).read_bytes()
@@ -71,7 +71,7 @@ def test_a_damaged_file_gives_samples_or_one_sentence(tmp_path: Path, name: str)
     @FEWER
     @given(CHANGES)
     def try_out(changes: list[tuple[str, int, bytes]]) -> None:
-        (tmp_path / place.file).write_bytes(changed(whole, changes))
+        (tmp_path / place.file).write_bytes(apply_changes(whole, changes))
         check(place.outcome(tmp_path))
 
     try_out()
@@ -84,7 +84,7 @@ KEYS = ("x_train", "y_train", "x_test", "y_test", "class_names", "ids", "u_train
 
 @FEW
 @given(st.dictionaries(st.sampled_from(KEYS), ANY_ARRAY, max_size=3), st.booleans())
-def test_any_array_in_the_place_of_any_other(tmp_path: Path, strange: dict[str, Any], labelled: bool) -> None:
+def test_any_npz_array_gives_samples_or_one_line_error(tmp_path: Path, strange: dict[str, Any], labelled: bool) -> None:
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     own = {"x_train": x, "y_train": np.arange(6) % 2, "x_test": x[:2]} | ({"y_test": [0, 1]} if labelled else {})
     np.savez(tmp_path / "own.npz", **(own | strange))
@@ -96,7 +96,7 @@ CELL = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.sampl
 
 @FEW
 @given(st.lists(st.lists(CELL, min_size=1, max_size=4), min_size=1, max_size=4), st.sampled_from(",;\t\r"))
-def test_any_table(tmp_path: Path, rows: list[list[str]], comma: str) -> None:
+def test_any_csv_gives_samples_or_one_line_error(tmp_path: Path, rows: list[list[str]], comma: str) -> None:
     PLACES["csv-clients"].write(tmp_path)
     text = "a,label\n" + "\n".join(comma.join(row) for row in rows)
     (tmp_path / "clients.csv").write_bytes(text.encode())
@@ -113,7 +113,7 @@ JSON = st.recursive(
 
 @FEWER
 @given(st.sampled_from(["femnist", "shakespeare"]), st.lists(JSON, max_size=3), st.lists(JSON, max_size=3))
-def test_any_samples_of_a_user(tmp_path: Path, name: str, x: list[Any], y: list[Any]) -> None:
+def test_any_leaf_user_gives_samples_or_one_line_error(tmp_path: Path, name: str, x: list[Any], y: list[Any]) -> None:
     place, folder = PLACES[name], tmp_path / name
     if not folder.exists():
         folder.mkdir()
@@ -138,7 +138,7 @@ THINGS = st.recursive(
 
 @FEW
 @given(THINGS, st.integers(0, 5))
-def test_plain_things_come_through_a_pickle_as_they_were(thing: Any, protocol: int) -> None:
+def test_plain_values_are_unpickled_unchanged(thing: Any, protocol: int) -> None:
     assert load_pickle(pickle.dumps(thing, protocol), Path("things")) == thing
 
 
@@ -150,7 +150,7 @@ def test_plain_things_come_through_a_pickle_as_they_were(thing: Any, protocol: i
     ),
     st.integers(2, 5),
 )
-def test_arrays_come_through_a_pickle_as_they_were(array: np.ndarray, protocol: int) -> None:
+def test_arrays_are_unpickled_unchanged(array: np.ndarray, protocol: int) -> None:
     for given_array in (array, np.asfortranarray(array)):
         loaded = load_pickle(pickle.dumps({"a": given_array}, protocol), Path("arrays"))["a"]
         assert loaded.dtype == array.dtype
@@ -171,10 +171,10 @@ INSTRUCTIONS = st.lists(
 
 @FEW
 @given(INSTRUCTIONS)
-def test_any_program_of_a_pickle_ends_in_things_or_one_sentence(program: list[bytes]) -> None:
-    told = "things"
+def test_any_pickle_program_gives_values_or_one_line_error(program: list[bytes]) -> None:
+    message = "things"
     try:
         load_pickle(b"".join(program) + b".", Path("program"))
     except UserError as error:
-        told = str(error)
-    assert len(told.splitlines()) == 1
+        message = str(error)
+    assert len(message.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Of every source: other true labels for the server's samples change neither what the server sees nor its order."""
+"""For every source, the true labels affect neither the server's inputs nor their order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import torch
 from scipy import io as matlab
 from torch.utils.data import DataLoader, TensorDataset
 
+from mrtf_fedml.config import DataSettings, RunSettings, TrainSettings
 from mrtf_fedml.data import Source, TransductiveDataset, load
-from mrtf_fedml.settings import DataSettings, RunSettings, TrainSettings
 from tests.data.sources.formats import (
     idx_bytes,
     letters,
@@ -138,8 +138,8 @@ def shakespeare(folder: Path, labels: list[int]) -> dict[str, Any]:
     windows, next_letters = [speech[start : start + 80] for start in range(10)], list(speech[80:90])
     write_leaf(folder, "train", 0, {"KING": (windows, next_letters)})
     # One of the letters is none of LEAF's alphabet, and which sample it belongs to is a label too.
-    truth = ["abcdefg\u00e9hi"[label] for label in labels]
-    write_leaf(folder, "test", 0, {"KING": (windows, truth)})
+    true_labels = ["abcdefg\u00e9hi"[label] for label in labels]
+    write_leaf(folder, "test", 0, {"KING": (windows, true_labels)})
     return {"dataset": "shakespeare"}
 
 
@@ -149,142 +149,142 @@ SOURCES: list[Write] = [
 ]
 
 
-def loaded(folder: Path, **data: Any) -> TransductiveDataset:
+def load_dataset(folder: Path, **data: Any) -> TransductiveDataset:
     settings = DataSettings(**{"data_cache_dir": str(folder), "partition_method": "iid", **data})
     return load(RunSettings(data=settings, train=TrainSettings(client_num_in_total=3)))
 
 
-def both(folder: Path, write: Write, **keys: Any) -> list[TransductiveDataset]:
+def load_with_permuted_labels(folder: Path, write: Write, **keys: Any) -> list[TransductiveDataset]:
     datasets = []
     for labels in (BEFORE, AFTER):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        datasets.append(loaded(folder, **write(folder, labels), **keys))
+        datasets.append(load_dataset(folder, **write(folder, labels), **keys))
     return datasets
 
 
-def check_that_only_the_examiner_differs(before: TransductiveDataset, after: TransductiveDataset) -> None:
+def check_that_only_the_evaluator_differs(before: TransductiveDataset, after: TransductiveDataset) -> None:
     assert torch.equal(before.server_inputs, after.server_inputs)
     assert len(before.server_inputs) > 1
     assert [shard.indices.tolist() for shard in before[5].values()] == [
         shard.indices.tolist() for shard in after[5].values()
     ]
     assert before.class_names == after.class_names
-    answers = torch.arange(len(before.server_inputs)) % before.class_num
-    assert before.examiner is not None
-    assert after.examiner is not None
-    assert before.examiner.report(answers) != after.examiner.report(answers)
+    predictions = torch.arange(len(before.server_inputs)) % before.class_num
+    assert before.evaluator is not None
+    assert after.evaluator is not None
+    assert before.evaluator.report(predictions) != after.evaluator.report(predictions)
 
 
 @pytest.mark.parametrize("write", SOURCES, ids=lambda write: write.__name__)
-def test_the_servers_inputs_and_their_order_hold_no_label(tmp_path: Path, write: Write) -> None:
-    check_that_only_the_examiner_differs(*both(tmp_path / "data", write))
+def test_server_inputs_and_order_are_independent_of_labels(tmp_path: Path, write: Write) -> None:
+    check_that_only_the_evaluator_differs(*load_with_permuted_labels(tmp_path / "data", write))
 
 
 @pytest.mark.parametrize("write", [usps, svhn, mnistm_folders], ids=lambda write: write.__name__)
-def test_nor_do_those_of_another_domain(tmp_path: Path, write: Write) -> None:
+def test_server_dataset_inputs_are_independent_of_labels(tmp_path: Path, write: Write) -> None:
     def with_mnist(folder: Path, labels: list[int]) -> dict[str, Any]:
         write_mnist(folder)
         return {"dataset": "mnist", "server_dataset": write(folder, labels)["dataset"]}
 
-    check_that_only_the_examiner_differs(*both(tmp_path / "data", with_mnist))
+    check_that_only_the_evaluator_differs(*load_with_permuted_labels(tmp_path / "data", with_mnist))
 
 
-def test_nor_do_own_images_beside_a_known_dataset(tmp_path: Path) -> None:
+def test_server_image_folder_is_independent_of_labels(tmp_path: Path) -> None:
     def with_mnist(folder: Path, labels: list[int]) -> dict[str, Any]:
         write_mnist(folder)
         _class_folders(folder / "server", labels, 8, 6, numbered=True)
         return {"dataset": "mnist", "server_dataset": "images", "server_file": str(folder / "server")}
 
-    check_that_only_the_examiner_differs(*both(tmp_path / "data", with_mnist))
+    check_that_only_the_evaluator_differs(*load_with_permuted_labels(tmp_path / "data", with_mnist))
 
 
-def test_nor_do_the_embedded_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_server_set_is_independent_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn import datasets
 
     digits = datasets.load_digits()
-    before = loaded(Path(), dataset="digits")
+    before = load_dataset(Path(), dataset="digits")
     monkeypatch.setitem(digits, "target", (digits.target + 1) % 10)
     monkeypatch.setattr(datasets, "load_digits", lambda: digits)
-    check_that_only_the_examiner_differs(before, loaded(Path(), dataset="digits"))
+    check_that_only_the_evaluator_differs(before, load_dataset(Path(), dataset="digits"))
 
 
-def test_nor_does_what_a_loader_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loader_server_set_is_independent_of_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     y = np.arange(30) % 10
-    told: dict[str, Any] = {}
+    current: dict[str, Any] = {}
 
     def as_source() -> Source:
         names = [str(name) for name in range(10)]
-        return Source("mine", x, y, x[:10], np.array(told["labels"]), names, [str(row) for row in range(10)])
+        return Source("mine", x, y, x[:10], np.array(current["labels"]), names, [str(row) for row in range(10)])
 
     def as_eight() -> tuple[Any, ...]:
         clients = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=8)
-        server = TensorDataset(torch.from_numpy(x[:10]), torch.tensor(told["labels"]))
+        server = TensorDataset(torch.from_numpy(x[:10]), torch.tensor(current["labels"]))
         # In an order that goes by the labels, as a sampler that balances classes would have it.
-        order = np.argsort(told["labels"]).tolist()
+        order = np.argsort(current["labels"]).tolist()
         test = DataLoader(server, batch_sampler=[order[:5], order[5:]])
         return 30, 10, clients, test, {0: 30}, {0: clients}, {0: None}, 10
 
     import mrtf_fedml.data.loader as loader
 
     for function in (as_source, as_eight):
-        monkeypatch.setattr(loader, "named_object", lambda name, key, function=function: function)
+        monkeypatch.setattr(loader, "import_object", lambda name, key, function=function: function)
         datasets = []
         for labels in (BEFORE, AFTER):
-            told["labels"] = labels
-            datasets.append(loaded(tmp_path, loader="mine:load"))
+            current["labels"] = labels
+            datasets.append(load_dataset(tmp_path, loader="mine:load"))
         before, after = datasets
         assert torch.equal(before.server_inputs, after.server_inputs)
-        raw = loaded(tmp_path, loader="mine:load", standardize=False)
+        raw = load_dataset(tmp_path, loader="mine:load", standardize=False)
         assert torch.equal(raw.server_inputs, torch.from_numpy(x[:10]))
-        assert before.examiner is not None
-        assert before.examiner.score(torch.tensor(BEFORE)) == 1.0
-        assert after.examiner is not None
-        assert after.examiner.score(torch.tensor(AFTER)) == 1.0
+        assert before.evaluator is not None
+        assert before.evaluator.score(torch.tensor(BEFORE)) == 1.0
+        assert after.evaluator is not None
+        assert after.evaluator.score(torch.tensor(AFTER)) == 1.0
 
 
-def test_an_image_in_a_class_folder_keeps_its_id_and_its_mark(tmp_path: Path) -> None:
-    dataset = loaded(tmp_path, **images(tmp_path, AFTER))
+def test_image_in_class_folder_keeps_id_and_label(tmp_path: Path) -> None:
+    dataset = load_dataset(tmp_path, **images(tmp_path, AFTER))
     assert sorted(dataset.ids) == sorted(f"{label}/{number}.png" for number, label in enumerate(AFTER))
     for name, seen in zip(dataset.ids, dataset.server_inputs, strict=True):
         number = int(Path(name).stem)
         pixels = torch.from_numpy(random_images(8, 6, seed=100 + number)).float() / 127.5 - 1
         assert torch.allclose(seen[0], pixels, atol=1e-6)
-    assert dataset.examiner is not None
-    assert dataset.examiner.score(torch.tensor([int(name.split("/")[0]) for name in dataset.ids])) == 1.0
+    assert dataset.evaluator is not None
+    assert dataset.evaluator.score(torch.tensor([int(name.split("/")[0]) for name in dataset.ids])) == 1.0
 
 
-def test_folders_that_are_no_known_classes_give_no_order_either(tmp_path: Path) -> None:
-    """One image beside the folders, and the labels are not read; the order must not give them away all the same."""
+def test_folders_that_are_not_classes_do_not_order_samples(tmp_path: Path) -> None:
+    """With an image next to the folders, labels are not read; the order must not reveal them either."""
 
-    def beside(folder: Path, labels: list[int]) -> dict[str, Any]:
+    def with_extra_image(folder: Path, labels: list[int]) -> dict[str, Any]:
         keys = images(folder, labels)
         write_image(folder / "server/unsorted.png", random_images(8, 6))
         return keys
 
-    before, after = both(tmp_path / "data", beside)
-    assert (before.examiner, after.examiner) == (None, None)
+    before, after = load_with_permuted_labels(tmp_path / "data", with_extra_image)
+    assert (before.evaluator, after.evaluator) == (None, None)
     assert torch.equal(before.server_inputs, after.server_inputs)
 
 
-def test_a_flat_folder_keeps_the_order_of_its_names(tmp_path: Path) -> None:
+def test_flat_folder_is_sorted_by_name(tmp_path: Path) -> None:
     keys = images(tmp_path, BEFORE)
     for number in (3, 1, 2):
         write_image(tmp_path / "flat" / f"{number}.png", random_images(8, 6, seed=number))
-    dataset = loaded(tmp_path, **{**keys, "server_file": str(tmp_path / "flat")})
+    dataset = load_dataset(tmp_path, **{**keys, "server_file": str(tmp_path / "flat")})
     assert dataset.ids == ["1.png", "2.png", "3.png"]
 
 
-def test_a_letter_outside_the_alphabet_is_labelled_and_not_marked(tmp_path: Path) -> None:
-    dataset = loaded(tmp_path, **shakespeare(tmp_path, BEFORE))
+def test_letter_outside_the_alphabet_is_labelled_and_not_scored(tmp_path: Path) -> None:
+    dataset = load_dataset(tmp_path, **shakespeare(tmp_path, BEFORE))
     assert len(dataset.server_inputs) == 10
     assert dataset.ids[-1] == "KING:9"
     content = json.loads(next((tmp_path / "test").iterdir()).read_text())
     assert "\u00e9" in content["user_data"]["KING"]["y"]
-    assert dataset.examiner is not None
-    confusion = dataset.examiner.report(torch.zeros(10, dtype=torch.int64))["confusion"]
+    assert dataset.evaluator is not None
+    confusion = dataset.evaluator.report(torch.zeros(10, dtype=torch.int64))["confusion"]
     assert sum(map(sum, confusion)) == 9
     # Where only such samples are left, there is nothing to mark by.
     shutil.rmtree(tmp_path / "test")
-    assert loaded(tmp_path, **shakespeare(tmp_path, [7, *range(7), 8, 9]), server_samples=1).examiner is None
+    assert load_dataset(tmp_path, **shakespeare(tmp_path, [7, *range(7), 8, 9]), server_samples=1).evaluator is None

@@ -47,9 +47,9 @@ def environment() -> dict[str, str]:
 
 
 def by_script(example: Path, variant: str, *words: str) -> str:
-    """The answer of the script, as a user calls it."""
+    """The predictions of the script, called as a user does."""
     before = set(example.glob("runs/*"))
-    told = subprocess.run(
+    result = subprocess.run(
         ["sh", str(example / f"run_{variant}_example.sh"), *words],
         env=environment(),
         capture_output=True,
@@ -57,12 +57,12 @@ def by_script(example: Path, variant: str, *words: str) -> str:
         timeout=4 * PATIENCE,
     )
     logs = [log.read_text() for log in example.glob("*.log")]
-    assert told.returncode == 0, "\n".join([told.stdout, told.stderr, *logs])
+    assert result.returncode == 0, "\n".join([result.stdout, result.stderr, *logs])
     return answer_of(example, before)
 
 
 def by_forks(example: Path, variant: str, monkeypatch: pytest.MonkeyPatch, parties: int = 1) -> str:
-    """The answer of the program, in processes that have imported FedML already: server first."""
+    """The predictions of the program, in processes that have imported FedML already: server first."""
     monkeypatch.chdir(example)
     before = set(example.glob("runs/*"))
     program = f"{NAME}_{variant}_example.py"
@@ -71,7 +71,7 @@ def by_forks(example: Path, variant: str, monkeypatch: pytest.MonkeyPatch, parti
         for rank in range(parties)
     ]
     try:
-        assert [party.ended() for party in started] == [0] * parties, "\n".join(party.told for party in started)
+        assert [party.wait() for party in started] == [0] * parties, "\n".join(party.output for party in started)
     finally:
         for party in started:
             party.process.kill()
@@ -100,15 +100,19 @@ def answer_of(example: Path, before: set[Path]) -> str:
     return (run_dir / "predictions.csv").read_text()
 
 
-def test_one_process_and_mpi_give_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_example_programs_in_one_process_and_under_mpi_give_equal_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone, ranks = copied("sp", tmp_path), copied("mpi", tmp_path)
-    answer = by_script(alone, "one_line")
-    assert by_forks(alone, "step_by_step", monkeypatch) == answer
-    assert by_forks(alone, "custom_data_and_model", monkeypatch) != answer
-    assert by_script(ranks, "one_line", "1") == answer
+    predictions = by_script(alone, "one_line")
+    assert by_forks(alone, "step_by_step", monkeypatch) == predictions
+    assert by_forks(alone, "custom_data_and_model", monkeypatch) != predictions
+    assert by_script(ranks, "one_line", "1") == predictions
 
 
-def test_across_silos_over_grpc(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_grpc_example_finishes(tmp_path: Path) -> None:
     table = grpc_table(tmp_path / "grpc_ipconfig.csv", free_ports(3))
     example = copied("grpc", tmp_path)
     shipped = example / "config" / "grpc_ipconfig.csv"
@@ -117,7 +121,8 @@ def test_across_silos_over_grpc(tmp_path: Path) -> None:
     by_script(example, "one_line")
 
 
-def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(
+@pytest.mark.slow
+def test_mqtt_s3_example_with_own_data_and_model_finishes(
     tmp_path: Path, mqtt_s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_forks(copied("mqtt_s3", tmp_path, **mqtt_s3), "custom_data_and_model", monkeypatch, parties=3)
@@ -126,7 +131,7 @@ def test_across_silos_over_mqtt_and_s3_with_own_data_and_model(
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_script_of_every_folder(backend: str, variant: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+def test_example_script_finishes(backend: str, variant: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
     example = copied(backend, tmp_path, **(mqtt_s3 if backend == "mqtt_s3" else {}))
     if backend == "grpc":
         grpc_table(example / "config" / "grpc_ipconfig.csv", free_ports(3))
@@ -135,7 +140,7 @@ def test_every_script_of_every_folder(backend: str, variant: str, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["grpc", "mqtt_s3"])
-def test_each_party_by_a_script_of_its_own(backend: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+def test_example_server_and_client_scripts_finish(backend: str, tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
     """A folder for each party, as on machines of their own; a silo comes before the server."""
     comm_args = mqtt_s3 if backend == "mqtt_s3" else {}
     folders = [copied(backend, tmp_path / str(rank), **comm_args) for rank in range(3)]
@@ -164,11 +169,11 @@ def test_each_party_by_a_script_of_its_own(backend: str, tmp_path: Path, mqtt_s3
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     answer_of(folders[0], set())
-    assert not any((folder / "runs").exists() for folder in folders[1:]), "the answer is the server's alone"
+    assert not any((folder / "runs").exists() for folder in folders[1:]), "only the server writes predictions"
 
 
-def test_programs_that_are_not_run_here_are_those_that_are() -> None:
-    """Each folder stands alone, so programs are copies: what is run in one is run in all."""
+def test_example_programs_not_run_equal_those_run() -> None:
+    """Each folder is self-contained, so the programs are copies: a test of one covers all."""
     for variant in VARIANTS:
         programs = {
             backend: (ROOT / "examples" / f"{backend}_{NAME}_example" / f"{NAME}_{variant}_example.py").read_text()

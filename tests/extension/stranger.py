@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import mrtf_fedml
-from mrtf_fedml import ClientTask, ClientUpdate, LocalTerm, RoundReport, ServerBench, ServerState
-from mrtf_fedml.randomness import torch_generator
+from mrtf_fedml import ClientTask, ClientUpdate, LocalTerm, RoundReport, ServerContext, ServerState
+from mrtf_fedml.rng import torch_generator
 
 
 class Net(nn.Module):
@@ -29,7 +29,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class StrangerSettings:
-    """Of several types; `refine_steps` and its kin are what `bench.distil` asks for, and MrTF's keys too."""
+    """Of several types; `refine_steps` and its kin are what `server.distil` asks for, and MrTF's keys too."""
 
     pull: float = 0.05
     patience: int = 2
@@ -41,18 +41,18 @@ class StrangerSettings:
 
 
 class Stranger(mrtf_fedml.Algorithm):
-    """Clients are pulled along the drift they had; the server lets them vote, and distils the votes into the answer."""
+    """Clients are pulled along their last drift; the server distils the clients' votes into the model."""
 
     name = "Stranger"
     Settings = StrangerSettings
     transductive = True
-    own: StrangerSettings
+    hparams: StrangerSettings
 
-    def first_state(self, weights: Any) -> ServerState:
-        first = super().first_state(weights)
+    def init_state(self, weights: Any) -> ServerState:
+        first = super().init_state(weights)
         return replace(first, memory={"visits": {}, "history": [], "voted": "never", "agreement": torch.zeros(())})
 
-    def for_client(self, state: ServerState, client: int) -> dict[str, Any]:
+    def client_payload(self, state: ServerState, client: int) -> dict[str, Any]:
         visits = state.memory["visits"].get(str(client), 0)
         extra: dict[str, Any] = {"visits": visits, "agreement": state.memory["agreement"]}
         if visits:
@@ -60,18 +60,18 @@ class Stranger(mrtf_fedml.Algorithm):
         return extra
 
     def local_term(self, task: ClientTask) -> LocalTerm:
-        return Pull(self.own.pull, task.extra.get("drift"))
+        return Pull(self.hparams.pull, task.payload.get("drift"))
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         update = super().train_client(model, task)
         noise = torch.randn(10, generator=torch_generator(self.seed, "stranger", task.client, task.round))
-        drift = update.weights["head.bias"] - task.start["head.bias"] + 0.01 * noise
-        # What was received belongs to this client: writing into it must reach nobody else.
-        visits = task.extra["visits"].add_(1)
-        return replace(update, extra={"visits": visits, "drift": drift, "doubt": 1.0 / (1 + task.samples)})
+        drift = update.weights["head.bias"] - task.weights["head.bias"] + 0.01 * noise
+        # The payload belongs to this client: writing into it must not affect others.
+        visits = task.payload["visits"].add_(1)
+        return replace(update, payload={"visits": visits, "drift": drift, "doubt": 1.0 / (1 + task.samples)})
 
     def aggregate(self, updates: list[ClientUpdate]) -> dict[str, Tensor]:
-        trust = [1.0 - float(update.extra["doubt"]) if self.own.careful else 1.0 for update in updates]
+        trust = [1.0 - float(update.payload["doubt"]) if self.hparams.careful else 1.0 for update in updates]
         weights = {}
         for name, first in updates[0].weights.items():
             if not first.is_floating_point():
@@ -81,29 +81,30 @@ class Stranger(mrtf_fedml.Algorithm):
             weights[name] = torch.stack(weighed).sum(dim=0) / sum(trust)
         return weights
 
-    def finish_round(
-        self, state: ServerState, updates: list[ClientUpdate], aggregated: Any, bench: ServerBench
+    def server_update(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Any, server: ServerContext
     ) -> tuple[ServerState, RoundReport]:
-        after, _ = super().finish_round(state, updates, aggregated, bench)
-        each = torch.stack([torch.softmax(bench.logits(update.weights), dim=1) for update in updates])
+        after, _ = super().server_update(state, updates, aggregated, server)
+        each = torch.stack([torch.softmax(server.logits(update.weights), dim=1) for update in updates])
         votes = each.mean(dim=0)
-        targets = votes if self.own.voting == "soft" else nn.functional.one_hot(votes.argmax(dim=1), bench.classes)
-        bench.model.load_state_dict(aggregated)
+        targets = votes if self.hparams.voting == "soft" else nn.functional.one_hot(votes.argmax(dim=1), server.classes)
+        server.model.load_state_dict(aggregated)
         generator = torch_generator(self.seed, "stranger's distillation", state.round)
-        loss = bench.distil(bench.model, bench.inputs, targets.float(), self.own, generator)
+        loss = server.distill(server.model, server.inputs, targets.float(), self.hparams, generator)
         disagreement = float((each.argmax(dim=2) != votes.argmax(dim=1)).double().mean())
         memory = {
             **state.memory,
-            **{f"drift/{update.client}": update.extra["drift"] for update in updates},
-            "visits": state.memory["visits"] | {str(update.client): int(update.extra["visits"]) for update in updates},
-            "history": [*state.memory["history"], disagreement][-self.own.patience :],
-            "voted": self.own.voting,
+            **{f"drift/{update.client}": update.payload["drift"] for update in updates},
+            "visits": state.memory["visits"]
+            | {str(update.client): int(update.payload["visits"]) for update in updates},
+            "history": [*state.memory["history"], disagreement][-self.hparams.patience :],
+            "voted": self.hparams.voting,
             "agreement": torch.tensor(1 - disagreement),
             # A part of the model itself, and not a copy of it.
             "head": aggregated["head.weight"],
         }
-        # As one would write it: the bench's model is used again, but this is what it holds now.
-        after = replace(after, answer=bench.model.state_dict(), memory=memory)
+        # As one would write it: the server's model is used again, but this is what it holds now.
+        after = replace(after, prediction_weights=server.model.state_dict(), memory=memory)
         return after, RoundReport({"disagreement": disagreement, "vote_loss": loss}, {"votes": votes})
 
 
@@ -132,29 +133,29 @@ class WandererSettings:
 
 
 class Wanderer(mrtf_fedml.Algorithm):
-    """A base for the refinery: each client starts a little towards where it ended when it was last here."""
+    """A base for the refinery: each client starts slightly towards its last local weights."""
 
     name = "Wanderer"
     Settings = WandererSettings
     section = "wanderer"
     keeps_client_state = True
 
-    def for_client(self, state: ServerState, client: int) -> dict[str, Any]:
+    def client_payload(self, state: ServerState, client: int) -> dict[str, Any]:
         prefix = f"last/{client}/"
         return {key[len(prefix) :]: value for key, value in state.memory.items() if key.startswith(prefix)}
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
-        share = self.own.memory_share
+        share = self.hparams.memory_share
         start = {
-            name: torch.lerp(value, task.extra[name], share) if name in task.extra else value
-            for name, value in task.start.items()
+            name: torch.lerp(value, task.payload[name], share) if name in task.payload else value
+            for name, value in task.weights.items()
         }
-        update = super().train_client(model, replace(task, start=start))
-        return replace(update, extra={name: value for name, value in update.weights.items() if "head" in name})
+        update = super().train_client(model, replace(task, weights=start))
+        return replace(update, payload={name: value for name, value in update.weights.items() if "head" in name})
 
-    def finish_round(
-        self, state: ServerState, updates: list[ClientUpdate], aggregated: Any, bench: ServerBench
+    def server_update(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Any, server: ServerContext
     ) -> tuple[ServerState, RoundReport]:
-        after, _ = super().finish_round(state, updates, aggregated, bench)
-        kept = {f"last/{update.client}/{name}": value for update in updates for name, value in update.extra.items()}
+        after, _ = super().server_update(state, updates, aggregated, server)
+        kept = {f"last/{update.client}/{name}": value for update in updates for name, value in update.payload.items()}
         return replace(after, memory={**state.memory, **kept}), RoundReport({"wanderers": len(kept) // 2})

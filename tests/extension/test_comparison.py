@@ -1,4 +1,4 @@
-"""`mrtf compare` with a user's algorithm, with bases, with keys that only they know, and with a callback that stops."""
+"""`mrtf compare` with a user's algorithm, with bases, with their own keys, and with a callback that stops the run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import yaml
 
 from mrtf_fedml.cli import main
 from tests.conftest import write_yaml
-from tests.extension.conftest import STRANGER, WANDERER, scene
+from tests.extension.conftest import STRANGER, WANDERER, extension_config
 
 LABELS = (STRANGER, "MrTF:tuned+Scaffold", "FedDF+Scaffold", f"MrTF:paper+{WANDERER}")
 
 
-def test_all_of_it_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = scene("FedAvg", comm_round=2, callbacks=["tests.extension.watching:Enough"])
+@pytest.mark.slow
+def test_compare_lists_user_algorithms_and_bases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = extension_config("FedAvg", comm_round=2, callbacks=["tests.extension.watching:Enough"])
     words = ["compare", "--cf", str(write_yaml(tmp_path / "scene.yaml", config)), "--out", str(tmp_path / "out")]
     words += ["--seeds", "1", "--jobs", "2", "--algorithms", ",".join(LABELS), "--vary", "voting=hard"]
     words += ["--set", "stranger_args.pull=0.3", "--set", "wanderer.memory_share=0.1"]
@@ -39,8 +40,8 @@ def test_all_of_it_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "5 runs, 0 of them to be done" in capsys.readouterr().err, "a run that a callback has stopped is done"
 
 
-def test_a_base_where_there_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_yaml(tmp_path / "scene.yaml", scene("FedAvg"))
-    for label, told in (("FedAvg+Scaffold", "FedAvg has none"), ("MrTF+Scafold", "did you mean 'Scaffold'?")):
+def test_compare_rejects_unknown_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_yaml(tmp_path / "scene.yaml", extension_config("FedAvg"))
+    for label, message in (("FedAvg+Scaffold", "FedAvg has none"), ("MrTF+Scafold", "did you mean 'Scaffold'?")):
         assert main(["compare", "--cf", str(file), "--algorithms", label, "--out", str(tmp_path / "out")]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How many copies of a model a client's turn takes in one process."""
+"""Number of copies of a model during a client's training in one process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import mrtf_fedml
 from mrtf_fedml import ClientTask, ClientUpdate
-from mrtf_fedml.algorithms import algorithm_named
-from mrtf_fedml.fedml_bridge.messages import start_payload
-from mrtf_fedml.rounds.round import Handout
+from mrtf_fedml.algorithms import algorithm_by_name
+from mrtf_fedml.fedml_bridge.messages import pack_task, unpack_update
+from mrtf_fedml.training.round import RoundTasks
 from tests.conftest import small_config, write_yaml
 from tests.fedml_bridge.fedml_project import fedml_arguments
 
@@ -35,7 +35,7 @@ class Wide(nn.Module):
 def matrices() -> set[int]:
     """The storages of the model's size that are alive, whoever holds them; a gradient is no copy of a model."""
     gc.collect()
-    # By type: to ask an object for its class may wake up what stands in for another one.
+    # By type: reading __class__ of a lazy proxy may load its object.
     tensors = [found for found in gc.get_objects() if issubclass(type(found), Tensor)]
     gradients = {tensor.grad.data_ptr() for tensor in tensors if tensor.is_leaf and tensor.grad is not None}
     # `p.data` and views are other tensors in the same storage.
@@ -68,30 +68,31 @@ class Counting(mrtf_fedml.Algorithm):
 @pytest.fixture
 def seat(tmp_path: Path) -> Any:
     """A server and a seat for its clients in one process, as `mrtf run` puts them together."""
-    from mrtf_fedml.fedml_bridge.client_turn import ClientSeat
-    from mrtf_fedml.fedml_bridge.pair import pair_of
+    from mrtf_fedml.fedml_bridge.adapters import SimulatedClient, make_adapters
 
     # Momentum would be the optimiser's state, a matrix more that is no copy of the model.
     config = small_config(federated_optimizer="tests.extension.test_copies:Counting", momentum=0.0, epochs=2)
     args = fedml_arguments(write_yaml(tmp_path / "config.yaml", config))
-    trainer_class, aggregator_class = pair_of(algorithm_named("tests.extension.test_copies:Counting"))
+    trainer_class, aggregator_class = make_adapters(algorithm_by_name("tests.extension.test_copies:Counting"))
     model = Wide()
     shards = {client: [(torch.randn(4, SIZE), torch.arange(4))] for client in range(3)}
     dataset = (12, 4, None, None, dict.fromkeys(shards, 4), shards, dict.fromkeys(shards), SIZE)
     aggregator = aggregator_class(model, args)
-    return aggregator.server, ClientSeat(dataset, torch.device("cpu"), args, trainer_class(model, args))
+    return aggregator.server, SimulatedClient(dataset, torch.device("cpu"), args, trainer_class(model, args))
 
 
-def test_a_turn_takes_the_model_its_start_and_its_update(seat: Any) -> None:
+def test_client_turn_needs_three_copies_of_the_model(seat: Any) -> None:
     """Three: the model that trains, theta_t, which is the server's own, and what is sent. Earlier clients' updates wait
     for the average, one each, and are not this turn's."""
     server, clients = seat
-    handout = Handout(server.algorithm, server.state, [0, 1, 2])
+    handout = RoundTasks(server.algorithm, server.state, [0, 1, 2])
     updates = []
     for client in handout.clients:
         Counted.peak = 0
         before = len(updates)
-        updates.append(clients.update(client, start_payload(handout.weights, handout.extra(client)), 0))
+        sent = clients.run(client, pack_task(handout.weights, handout.payload(client)), 0)
+        updates.append(unpack_update(client, 4, sent))
+        del sent
         assert Counted.peak - before <= 3, f"client {client}"
         assert len(matrices()) - before <= 3, f"after client {client}"
     # Otherwise the count would see nothing.

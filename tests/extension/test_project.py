@@ -1,4 +1,4 @@
-"""In a FedML project after `register()`: by the word, by a pair, and what does not go together."""
+"""A user's algorithm in a FedML project after `register()`: by name, by adapters, and invalid combinations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedml.runner import FedMLRunner
 
 import mrtf_fedml
 from mrtf_fedml import UserError
-from mrtf_fedml.algorithms import algorithm_named
+from mrtf_fedml.algorithms import algorithm_by_name
 from mrtf_fedml.data import load
-from mrtf_fedml.fedml_bridge.arguments import settings_of
-from mrtf_fedml.fedml_bridge.devices import device_of_run
-from mrtf_fedml.fedml_bridge.offline import initialise
-from mrtf_fedml.fedml_bridge.zoo import build_model
+from mrtf_fedml.fedml_bridge.args import settings_of
+from mrtf_fedml.fedml_bridge.devices import select_device
+from mrtf_fedml.fedml_bridge.fedml_init import initialize
+from mrtf_fedml.fedml_bridge.model_zoo import build_model
 from tests.conftest import write_yaml
-from tests.extension.conftest import STRANGER, WANDERER, everything, ran, scene
+from tests.extension.conftest import STRANGER, WANDERER, comparable_outputs, extension_config, run_config
 from tests.fedml_bridge.fedml_project import fedml_arguments
 
 #: Keys that MrTF has too: each section keeps its own.
@@ -35,55 +35,57 @@ def _registered() -> Iterator[None]:
 
 
 def project(folder: Path, config: dict[str, Any], **changed: Any) -> tuple[Any, Any, Any, Any]:
-    """What a FedML program holds when it calls FedMLRunner."""
+    """The arguments with which a FedML program calls FedMLRunner."""
     config["common_args"]["run_dir"] = str(folder / "project")
-    args = initialise(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config)))
+    args = initialize(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config)))
     vars(args).update(changed)
     settings = settings_of(args)
     dataset = load(settings)
     example = dataset.example_inputs
     model = build_model(settings.model, dataset.input_shape, dataset.class_num, settings.common.random_seed, example)
-    return args, device_of_run(args), dataset, model
+    return args, select_device(args), dataset, model
 
 
-def test_by_its_path_and_by_its_name_it_is_the_run_of_the_command_line(tmp_path: Path) -> None:
-    of_command_line = everything(ran(tmp_path, scene(sections=OWN)))
+def test_fedml_project_gives_outputs_of_command_line(tmp_path: Path) -> None:
+    of_command_line = comparable_outputs(run_config(tmp_path, extension_config(sections=OWN)))
     for number, word in enumerate((STRANGER, "Stranger")):
         folder = tmp_path / str(number)
         folder.mkdir()
-        FedMLRunner(*project(folder, scene(word, OWN))).run()
-        assert everything(folder / "project") == of_command_line, word
+        FedMLRunner(*project(folder, extension_config(word, OWN))).run()
+        assert comparable_outputs(folder / "project") == of_command_line, word
 
 
-def test_by_a_pair_and_a_program_that_sets_its_keys(tmp_path: Path) -> None:
-    algorithm_named(STRANGER)
-    args, device, dataset, model = project(tmp_path, scene("FedAvg", OWN), pull=0.4, epochs=2)
+def test_adapters_with_changed_args_give_outputs_of_changed_settings(tmp_path: Path) -> None:
+    algorithm_by_name(STRANGER)
+    args, device, dataset, model = project(tmp_path, extension_config("FedAvg", OWN), pull=0.4, epochs=2)
     trainer, aggregator = mrtf_fedml.StrangerTrainer(model, args), mrtf_fedml.StrangerAggregator(model, args)
     assert type(trainer).__name__ == "StrangerTrainer"
     FedMLRunner(args, device, dataset, model, trainer, aggregator).run()
     changed = {"stranger_args": {"refine_steps": 2, "pull": 0.4}}
-    assert everything(tmp_path / "project") == everything(ran(tmp_path, scene(sections=changed, epochs=2)))
+    assert comparable_outputs(tmp_path / "project") == comparable_outputs(
+        run_config(tmp_path, extension_config(sections=changed, epochs=2))
+    )
     train = yaml.safe_load((tmp_path / "project" / "config.yaml").read_text())["train_args"]
-    assert train["federated_optimizer"] == STRANGER, "what ran, and not what the pair has won over"
+    assert train["federated_optimizer"] == STRANGER, "the algorithm that ran, not the configured one"
 
 
 @pytest.mark.parametrize("algorithm", ["FedProx", "FedMMD", "Scaffold", STRANGER, WANDERER])
-def test_a_users_own_trainer_cannot_stand_in_for_another_client_rule(tmp_path: Path, algorithm: str) -> None:
+def test_own_trainer_with_algorithm_of_other_client_rule_is_rejected(tmp_path: Path, algorithm: str) -> None:
     word = f"mrtf:{algorithm}" if ":" not in algorithm else algorithm
-    args, device, dataset, model = project(tmp_path, scene(word))
-    with pytest.raises(UserError, match=r"clients do more than train, so ModelTrainerCLS cannot stand in for them"):
+    args, device, dataset, model = project(tmp_path, extension_config(word))
+    with pytest.raises(UserError, match="ModelTrainerCLS"):
         FedMLRunner(args, device, dataset, model, ModelTrainerCLS(model, args))
 
 
-def test_nor_for_that_of_a_base(tmp_path: Path) -> None:
-    args, device, dataset, model = project(tmp_path, scene("MrTF", base="Scaffold"))
-    with pytest.raises(UserError, match=r"MrTF's clients do more than train"):
+def test_own_trainer_with_base_of_other_client_rule_is_rejected(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, extension_config("MrTF", base="Scaffold"))
+    with pytest.raises(UserError, match="ModelTrainerCLS"):
         FedMLRunner(args, device, dataset, model, ModelTrainerCLS(model, args))
 
 
-def test_a_pair_of_two_algorithms_is_refused(tmp_path: Path) -> None:
-    algorithm_named(STRANGER)
-    args, device, dataset, model = project(tmp_path, scene("MrTF"))
+def test_trainer_and_aggregator_of_two_algorithms_are_rejected(tmp_path: Path) -> None:
+    algorithm_by_name(STRANGER)
+    args, device, dataset, model = project(tmp_path, extension_config("MrTF"))
     pair = mrtf_fedml.StrangerTrainer(model, args), mrtf_fedml.MrTFAggregator(model, args)
     with pytest.raises(UserError, match=r"the trainer is Stranger's and the aggregator MrTF's"):
         FedMLRunner(args, device, dataset, model, *pair)
@@ -95,7 +97,7 @@ class WithAlgorithm(ModelTrainerCLS):
     algorithm = "my own"
 
 
-def test_a_trainer_with_an_attribute_algorithm_is_a_trainer_like_any(tmp_path: Path) -> None:
-    args, device, dataset, model = project(tmp_path, scene("MrTF", comm_round=1, weight_decay=0.0))
+def test_own_trainer_with_attribute_algorithm_runs(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, extension_config("MrTF", comm_round=1, weight_decay=0.0))
     FedMLRunner(args, device, dataset, model, WithAlgorithm(model, args)).run()
     assert (tmp_path / "project" / "predictions.csv").exists()

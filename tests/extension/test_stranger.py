@@ -1,4 +1,4 @@
-"""An algorithm that the package has never seen: one class in one file, as good as our own in every place."""
+"""A user's algorithm, one class in one file, works like a built-in one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torch import nn
 import mrtf_fedml
 from mrtf_fedml import ClientTask, ClientUpdate
 from mrtf_fedml.cli import main
-from tests.conftest import metrics
-from tests.extension.conftest import NET, STRANGER, answer, everything, ran, scene
+from tests.conftest import read_metrics
+from tests.extension.conftest import NET, STRANGER, comparable_outputs, extension_config, output_bytes, run_config
 
 OWN = {"stranger_args": {"pull": 0.2, "voting": "hard", "careful": False}}
 
 
-def test_it_runs_by_its_path_and_by_its_name_with_what_is_its_own(tmp_path: Path) -> None:
-    by_path = ran(tmp_path, scene(sections=OWN), "path")
-    assert [line["round"] for line in metrics(by_path)] == [0, 1, 2]
-    for line in metrics(by_path):
+def test_run_by_path_and_by_name_gives_equal_outputs(tmp_path: Path) -> None:
+    by_path = run_config(tmp_path, extension_config(sections=OWN), "path")
+    assert [line["round"] for line in read_metrics(by_path)] == [0, 1, 2]
+    for line in read_metrics(by_path):
         assert 0 < line["disagreement"] < 1
         assert line["vote_loss"] > 0
         assert 0 < line["acc_votes"] < 1
@@ -42,15 +42,17 @@ def test_it_runs_by_its_path_and_by_its_name_with_what_is_its_own(tmp_path: Path
     from tests.extension.stranger import Stranger
 
     mrtf_fedml.register_algorithm(Stranger)
-    by_name = ran(tmp_path, scene("stranger", OWN), "name")
-    assert everything(by_name) == everything(by_path)
+    by_name = run_config(tmp_path, extension_config("stranger", OWN), "name")
+    assert comparable_outputs(by_name) == comparable_outputs(by_path)
     named = yaml.safe_load((by_name / "config.yaml").read_text())["train_args"]["federated_optimizer"]
-    assert named == STRANGER, "a resume in another process knows no short name"
-    assert everything(ran(tmp_path, scene(), "defaults")) != everything(by_path), "its keys have an effect"
+    assert named == STRANGER, "another process does not know the short name"
+    assert comparable_outputs(run_config(tmp_path, extension_config(), "defaults")) != comparable_outputs(by_path), (
+        "its keys have an effect"
+    )
 
 
-def test_what_a_resume_changes_is_written_down_with_its_round(tmp_path: Path) -> None:
-    run_dir = ran(tmp_path, scene(comm_round=1, learning_rate=0.05))
+def test_resume_with_changed_settings_records_changes(tmp_path: Path) -> None:
+    run_dir = run_config(tmp_path, extension_config(comm_round=1, learning_rate=0.05))
     changes = ("comm_round=2", "pull=0.9", "learning_rate=0.2")
     assert main(["run", "--resume", str(run_dir), *(word for change in changes for word in ("--set", change))]) == 0
     config = yaml.safe_load((run_dir / "config.yaml").read_text())
@@ -64,51 +66,53 @@ def test_what_a_resume_changes_is_written_down_with_its_round(tmp_path: Path) ->
     }
     page = (run_dir / "report.html").read_text()
     assert "The run was stopped after round 1 and resumed with other settings" in page
-    assert "stranger_args.pull became 0.9 (was 0.05)" in page
+    assert "stranger_args.pull = 0.9 (was 0.05)" in page
 
 
-def test_it_is_named_in_the_report(tmp_path: Path) -> None:
-    page = (ran(tmp_path, scene(comm_round=2)) / "report.html").read_text()
+def test_report_names_algorithm_and_metrics(tmp_path: Path) -> None:
+    page = (run_config(tmp_path, extension_config(comm_round=2)) / "report.html").read_text()
     assert "Stranger labelled 599 samples" in page
-    assert "disagreement" in page, "what it measures has a curve"
+    assert "disagreement" in page, "its metrics have a curve"
 
 
-class Liar(mrtf_fedml.Algorithm):
-    """What it returns is neither what the model holds, nor what the shard counts."""
+class ReturnsOwnValues(mrtf_fedml.Algorithm):
+    """Returns other weights than the model's and another count than the shard's."""
 
-    name = "Liar"
+    name = "ReturnsOwnValues"
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         update = super().train_client(model, task)
-        told = {key: torch.full_like(value, task.client) for key, value in update.weights.items()}
-        return ClientUpdate(task.client, 1 + task.client, told, loss=None)
+        weights = {key: torch.full_like(value, task.client) for key, value in update.weights.items()}
+        return ClientUpdate(task.client, 1 + task.client, weights, loss=None)
 
 
-class Lender(mrtf_fedml.Algorithm):
-    """Returns the model's own tensors, as they are: the next client trains in them."""
+class ReturnsModelTensors(mrtf_fedml.Algorithm):
+    """Returns the model's tensors without a copy: the next client trains in them."""
 
-    name = "Lender"
+    name = "ReturnsModelTensors"
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         update = super().train_client(model, task)
         return replace(update, weights=model.state_dict())
 
 
-class Forgetful(mrtf_fedml.Algorithm):
-    """Counts no rounds."""
+class CountsNoRounds(mrtf_fedml.Algorithm):
+    """Sets the round to zero after each update."""
 
-    name = "Forgetful"
+    name = "CountsNoRounds"
 
-    def finish_round(self, state: Any, updates: Any, aggregated: Any, bench: Any) -> Any:
-        after, report = super().finish_round(state, updates, aggregated, bench)
+    def server_update(self, state: Any, updates: Any, aggregated: Any, server: Any) -> Any:
+        after, report = super().server_update(state, updates, aggregated, server)
         return replace(after, round=0), report
 
 
-def test_what_train_client_returns_is_what_is_sent(tmp_path: Path) -> None:
+def test_returned_update_is_what_is_sent(tmp_path: Path) -> None:
     module = "tests.extension.test_stranger"
-    run_dir = ran(tmp_path, scene(f"{module}:Liar", comm_round=1, aggregation="samples"), "liar")
-    (line,) = metrics(run_dir)
-    assert line["local_loss"] is None
+    run_dir = run_config(
+        tmp_path, extension_config(f"{module}:ReturnsOwnValues", comm_round=1, aggregation="samples"), "own-values"
+    )
+    (line,) = read_metrics(run_dir)
+    assert line["train_loss"] is None
     counts = [1 + client for client in line["clients"]]
     mean = sum(count * client for count, client in zip(counts, line["clients"], strict=True)) / sum(counts)
     model = load_file(run_dir / "model.safetensors")
@@ -116,11 +120,13 @@ def test_what_train_client_returns_is_what_is_sent(tmp_path: Path) -> None:
     assert int(model["body.2.num_batches_tracked"]) == max(line["clients"])
 
 
-def test_a_rule_may_return_the_models_own_tensors_and_leave_the_counting_to_the_loop(tmp_path: Path) -> None:
+def test_client_rule_may_return_model_tensors_without_counts(tmp_path: Path) -> None:
     module = "tests.extension.test_stranger"
-    plain = ran(tmp_path, scene("FedAvg", comm_round=2), "plain")
-    for name in ("Lender", "Forgetful"):
-        assert answer(ran(tmp_path, scene(f"{module}:{name}", comm_round=2), name)) == answer(plain)
+    plain = run_config(tmp_path, extension_config("FedAvg", comm_round=2), "plain")
+    for name in ("ReturnsModelTensors", "CountsNoRounds"):
+        assert output_bytes(
+            run_config(tmp_path, extension_config(f"{module}:{name}", comm_round=2), name)
+        ) == output_bytes(plain)
 
 
 @dataclass(frozen=True)
@@ -138,28 +144,28 @@ class Nested(mrtf_fedml.Algorithm):
     Settings = NestedSettings
 
 
-def test_keys_of_any_kind_are_written_down_and_read_again(tmp_path: Path) -> None:
-    config = scene("tests.extension.test_stranger:Nested", {"nested_args": {"layers": [3]}}, comm_round=1)
-    run_dir = ran(tmp_path, config)
+def test_settings_of_any_type_are_stored_and_read(tmp_path: Path) -> None:
+    config = extension_config("tests.extension.test_stranger:Nested", {"nested_args": {"layers": [3]}}, comm_round=1)
+    run_dir = run_config(tmp_path, config)
     assert yaml.safe_load((run_dir / "config.yaml").read_text())["nested_args"] == {"layers": [3], "folder": "here"}
     assert main(["run", "--resume", str(run_dir), "--set", "comm_round=2"]) == 0
     assert json.loads((run_dir / "summary.json").read_text())["rounds"] == 2
     assert NET in (run_dir / "config.yaml").read_text()
 
 
-class Contrary(mrtf_fedml.Algorithm):
-    """Answers the opposite of what its model says."""
+class NegatesLogits(mrtf_fedml.Algorithm):
+    """Predicts the opposite of its model."""
 
-    name = "Contrary"
+    name = "NegatesLogits"
 
-    def answer_logits(self, state: mrtf_fedml.ServerState, bench: mrtf_fedml.ServerBench) -> torch.Tensor:
-        return -super().answer_logits(state, bench)
+    def prediction_logits(self, state: mrtf_fedml.ServerState, server: mrtf_fedml.ServerContext) -> torch.Tensor:
+        return -super().prediction_logits(state, server)
 
 
-def test_an_algorithm_may_correct_what_its_model_answers(tmp_path: Path) -> None:
-    plain = ran(tmp_path, scene("FedAvg"), "plain")
-    contrary = ran(tmp_path, scene("tests.extension.test_stranger:Contrary"), "contrary")
-    assert answer(plain)[1] == answer(contrary)[1], "the model is the same"
-    said, corrected = (np.load(run / "probabilities.npy") for run in (plain, contrary))
-    assert (said.argmax(axis=1) == corrected.argmin(axis=1)).all()
-    assert metrics(contrary)[-1]["acc"] < metrics(plain)[-1]["acc"]
+def test_prediction_logits_can_be_overridden(tmp_path: Path) -> None:
+    plain = run_config(tmp_path, extension_config("FedAvg"), "plain")
+    contrary = run_config(tmp_path, extension_config("tests.extension.test_stranger:NegatesLogits"), "contrary")
+    assert output_bytes(plain)[1] == output_bytes(contrary)[1], "the model is the same"
+    predicted, corrected = (np.load(run / "probabilities.npy") for run in (plain, contrary))
+    assert (predicted.argmax(axis=1) == corrected.argmin(axis=1)).all()
+    assert read_metrics(contrary)[-1]["acc"] < read_metrics(plain)[-1]["acc"]

@@ -9,27 +9,27 @@ import mrtf_fedml
 
 
 class Watching(mrtf_fedml.Callback):
-    """Writes down what it sees beside the run, and adds a number to each line."""
+    """Writes its observations next to the run directory, and adds a metric to each line."""
 
     def on_start(self, run: Any) -> None:
         self._note(run, f"start {run.state.round} of {run.rounds}")
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
-        line["confidence"] = float(run.answer_logits().softmax(dim=1).max(dim=1).values.mean())
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
+        line["confidence"] = float(run.prediction_logits().softmax(dim=1).max(dim=1).values.mean())
         self._note(run, f"round {line['round']}")
 
     def on_end(self, run: Any, summary: dict[str, Any]) -> None:
         self._note(run, f"end {summary['rounds']}")
 
     def _note(self, run: Any, text: str) -> None:
-        with (run.store.path / "watched.txt").open("a") as file:
+        with (run.directory.path / "watched.txt").open("a") as file:
             file.write(f"{text}\n")
 
 
 class Enough(mrtf_fedml.Callback):
     """One round is enough."""
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
         run.stop("enough")
 
 
@@ -43,17 +43,17 @@ class EnoughAlready(mrtf_fedml.Callback):
 class Stalling(mrtf_fedml.Callback):
     """Holds the second round, after the first one's state is on disk, until somebody kills the process."""
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
         if line["round"] == 1:
-            (run.store.path / "stalled").touch()
+            (run.directory.path / "stalled").touch()
             time.sleep(600)
 
 
 class Wordy(mrtf_fedml.Callback):
     """What it adds is no number."""
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
-        line["mood"] = run.answer_logits()
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
+        line["mood"] = run.prediction_logits()
 
 
 class Demanding(mrtf_fedml.Callback):

@@ -1,4 +1,4 @@
-"""What this room's tests share: a run that is done, and FedML as it was, afterwards."""
+"""Shared fixtures: a finished run, and the reset of FedML's singletons."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.fedml_bridge.small_run import run
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that is done; it is only read."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished run; read-only."""
     return run(tmp_path_factory.mktemp("finished"), comm_round=3)
 
 

@@ -1,4 +1,4 @@
-"""What a FedML project has before it knows of us: arguments that FedML itself has read from a file."""
+"""A FedML project without the plugin: arguments that FedML has read from a file."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 import mrtf_fedml
 from mrtf_fedml import FedAvgAggregator, MrTFAggregator
 from mrtf_fedml.algorithms import ClientUpdate
-from mrtf_fedml.fedml_bridge.filters import FedMLFilters
-from mrtf_fedml.fedml_bridge.messages import update_payload
+from mrtf_fedml.fedml_bridge.aggregation_hooks import FedMLHooks
+from mrtf_fedml.fedml_bridge.messages import pack_update
 from tests.fedml_bridge.payloads import with_loss
-from tests.fedml_bridge.test_plugin import arguments
-from tests.fedml_bridge.test_registry import project
+from tests.fedml_bridge.test_adapters import arguments
+from tests.fedml_bridge.test_plugin import project
 
 Weights = OrderedDict[str, Tensor]
 Messages = list[tuple[int, Weights]]
@@ -53,7 +53,7 @@ def federation(make: Callable[[], nn.Module]) -> tuple[nn.Module, Weights, Messa
 
 
 def server(kind: type, folder: Path, net: nn.Module, **options: Any) -> Any:
-    """An aggregator that knows its inputs, averages by samples as FedML does, and clusters from the first round."""
+    """An aggregator with server inputs that averages by samples, as FedML does, and clusters from the first round."""
     args = arguments(folder, aggregation="samples", cluster_warmup=0, preset="paper")
     vars(args).update(options)
     aggregator = kind(net, args)
@@ -61,30 +61,30 @@ def server(kind: type, folder: Path, net: nn.Module, **options: Any) -> Any:
     return aggregator
 
 
-class ListeningFilters(FedMLFilters):
+class ListeningHooks(FedMLHooks):
     """They remember what the clients sent, and what FedML made of it."""
 
-    def local_models(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
-        self.heard = [(update.samples, update_payload(update)) for update in updates]
-        passed = super().local_models(updates)
+    def before_aggregation(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
+        self.received = [(update.samples, pack_update(update)) for update in updates]
+        passed = super().before_aggregation(updates)
         self.entries = [(update.samples, OrderedDict(update.weights)) for update in passed]
         return passed
 
 
 class _Listening:
-    """A server that remembers the round."""
+    """A server that records the round's messages."""
 
     def __init__(self, model: nn.Module, args: Any) -> None:
         super().__init__(model, args)  # type: ignore[call-arg]
-        self.filters = ListeningFilters(self)  # type: ignore[arg-type]
+        self.hooks = ListeningHooks(self)  # type: ignore[arg-type]
 
     @property
-    def heard(self) -> Messages:
-        return self.filters.heard
+    def received(self) -> Messages:
+        return self.hooks.received
 
     @property
     def entries(self) -> Messages:
-        return self.filters.entries
+        return self.hooks.entries
 
 
 class ListeningFedAvg(_Listening, FedAvgAggregator):
@@ -95,8 +95,8 @@ class ListeningMrTF(_Listening, MrTFAggregator):
     """MrTF's."""
 
 
-def finished(folder: Path, aggregator: type, **options: Any) -> tuple[Weights, Weights, Any]:
-    """One round of a FedML project, by FedMLRunner: the first weights, the last, and the aggregator, made here."""
+def run_one_round(folder: Path, aggregator: type, **options: Any) -> tuple[Weights, Weights, Any]:
+    """Run one round of a FedML project by FedMLRunner: the initial weights, the final ones, and the aggregator."""
     folder.mkdir()
     word = "MrTF" if issubclass(aggregator, MrTFAggregator) else "mrtf:FedAvg"
     changes = {"federated_optimizer": word, "comm_round": 1, "aggregation": "samples", "preset": "paper"}
@@ -127,5 +127,9 @@ def assert_close(weights: Weights, expected: Weights) -> None:
     """Every expected entry, within float32's rounding."""
     for key, value in expected.items():
         torch.testing.assert_close(
-            weights[key].double(), value.double(), rtol=1e-5, atol=1e-6, msg=lambda told, key=key: f"{key}: {told}"
+            weights[key].double(),
+            value.double(),
+            rtol=1e-5,
+            atol=1e-6,
+            msg=lambda message, key=key: f"{key}: {message}",
         )

@@ -11,12 +11,12 @@ import mrtf_fedml
 
 
 class FillsTheDisk(mrtf_fedml.Callback):
-    """At the round FILL_AT, or at the `end`, calls what the test has put there to leave no room."""
+    """At the round FILL_AT, or at the `end`, calls the test's function that fills the disk."""
 
     #: How the test fills its disk.
     fill: Any = None
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
         if os.environ.get("FILL_AT") == str(line["round"]):
             type(self).fill()
 
@@ -26,14 +26,14 @@ class FillsTheDisk(mrtf_fedml.Callback):
 
 
 class Waits(mrtf_fedml.Callback):
-    """Says that the first round is there, and that the answer is about to be written; then waits to be told to end."""
+    """Signals the end of the first round and the start of writing the predictions; then waits for the signal to end."""
 
-    def on_round(self, run: Any, line: dict[str, Any]) -> None:
+    def on_round_end(self, run: Any, line: dict[str, Any]) -> None:
         if line["round"] == 1:
-            self._wait(run.store.path / "at_round")
+            self._wait(run.directory.path / "at_round")
 
     def on_end(self, run: Any, summary: dict[str, Any]) -> None:
-        self._wait(run.store.path / "at_end")
+        self._wait(run.directory.path / "at_end")
 
     def _wait(self, sign: Path) -> None:
         if os.environ.get("WAIT_AT") in (sign.name, "both"):

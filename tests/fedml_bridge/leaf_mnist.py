@@ -20,7 +20,7 @@ SERVER_SAMPLES = 60
 
 
 def write_project(folder: Path, federated_optimizer: str, **comm_args: Any) -> Path:
-    """The project's fedml_config.yaml, with its data beside it."""
+    """The project's fedml_config.yaml, with its data in the same folder."""
     _write_data(folder / "data")
     config: dict[str, dict[str, Any]] = {
         "common_args": {"training_type": "simulation", "random_seed": 0},

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mrtf_fedml.algorithms import ClientUpdate
-from mrtf_fedml.fedml_bridge.messages import update_payload
+from mrtf_fedml.fedml_bridge.messages import pack_update
 
 
 def with_loss(weights: Mapping[str, Tensor], loss: float) -> OrderedDict[str, Tensor]:
     """Weights, and the mean local loss."""
-    return update_payload(ClientUpdate(0, 1, weights, loss))
+    return pack_update(ClientUpdate(0, 1, weights, loss))

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mrtf_fedml.config import RunSettings
 from mrtf_fedml.data import from_fedml
-from mrtf_fedml.fedml_bridge.launcher import launch
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.fedml_bridge.runner import run_configuration
 from tests.conftest import small_config
 
 CLIENTS, SAMPLES, SERVER_SAMPLES = 2, 8, 6
@@ -51,9 +51,11 @@ def config(run_dir: Path, **changes: Any) -> dict[str, dict[str, Any]]:
 
 
 def one_round(run_dir: Path, dataset: list[Any], **changes: Any) -> Path:
-    """The folder of a finished run through our launcher."""
+    """The directory of a finished run."""
     sections = config(run_dir, **changes)
-    return launch(sections, RunSettings.from_config(sections), from_fedml(dataset))
+    run_dir = run_configuration(RunSettings.from_config(sections), dataset=from_fedml(dataset)).run_dir
+    assert run_dir is not None
+    return run_dir
 
 
 def metrics(run_dir: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ def run(folder: Path, **changes: Any) -> Path:
 
 
 def digits_file(path: Path, permuted: bool, labels: bool = True) -> Path:
+    from mrtf_fedml.config import DataSettings
     from mrtf_fedml.data.sources import load_source
-    from mrtf_fedml.settings import DataSettings
 
     source = load_source(DataSettings(dataset="digits"))
     arrays = {"x_train": source.x_train, "y_train": source.y_train, "x_test": source.x_test}

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from tests.conftest import answer, metrics, small_config, write_yaml
+from tests.conftest import output_bytes, read_metrics, small_config, write_yaml
 
 
 def run(folder: Path, name: str, algorithm: str, **changes: Any) -> Path:
@@ -39,16 +39,16 @@ def fedavg(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("LAME", {"lame_strength": 0}),
     ],
 )
-def test_the_degenerate_case_is_fedavg_and_no_other(
+def test_baseline_with_neutral_settings_equals_fedavg(
     tmp_path: Path, fedavg: Path, algorithm: str, degenerate: dict[str, Any]
 ) -> None:
     usual = run(tmp_path, "usual", algorithm, comm_round=3)
-    assert answer(usual) != answer(fedavg)
-    assert [line["clients"] for line in metrics(usual)] == [line["clients"] for line in metrics(fedavg)]
+    assert output_bytes(usual) != output_bytes(fedavg)
+    assert [line["clients"] for line in read_metrics(usual)] == [line["clients"] for line in read_metrics(fedavg)]
     again = run(tmp_path, "degenerate", algorithm, **{"comm_round": 3, **degenerate})
     # Scaffold's variates are zero in the first round, and there alone.
     same = run(tmp_path, "fedavg", "FedAvg", comm_round=1) if algorithm == "Scaffold" else fedavg
-    assert answer(again) == answer(same)
+    assert output_bytes(again) == output_bytes(same)
 
 
 @pytest.mark.parametrize(
@@ -58,34 +58,32 @@ def test_the_degenerate_case_is_fedavg_and_no_other(
         ("Scaffold", {"scaffold_option": 1}),
         ("Scaffold", {}),
         ("FedAUX", {}),
-        # These two change the answer after the last round alone, which a resumed run has at another place.
+        # These two change the predictions only after the last round, which is another one in a resumed run.
         ("SHOT", {"shot_epochs": 1}),
         ("LAME", {}),
-        ("MrTF", {"preset": "released"}),
+        ("benchmarks.paper.released:ReleasedMrTF", {}),
     ],
 )
-def test_a_resumed_run_equals_one_that_was_never_stopped(
-    tmp_path: Path, algorithm: str, settings: dict[str, Any]
-) -> None:
+def test_resumed_baseline_equals_uninterrupted_run(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> None:
     whole = run(tmp_path, "whole", algorithm, comm_round=4, **settings)
     parts = run(tmp_path, "parts", algorithm, comm_round=2, **settings)
     assert main(["run", "--resume", str(parts), "--set", "comm_round=4"]) == 0
-    assert answer(parts) == answer(whole)
+    assert output_bytes(parts) == output_bytes(whole)
     states = [load_file(run_dir / "state" / "server.safetensors") for run_dir in (whole, parts)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
-def test_variates_travel_with_the_weights_and_are_counted(tmp_path: Path, fedavg: Path) -> None:
-    plain, lines = metrics(fedavg), metrics(run(tmp_path, "scaffold", "Scaffold", comm_round=3))
-    model = plain[0]["bytes_down"]
-    assert lines[0]["bytes_down"] == model, "while all variates are zero none is sent"
-    assert lines[1]["bytes_down"] == 2 * model
-    assert lines[0]["bytes_up"] - plain[0]["bytes_up"] == model
+def test_scaffold_payload_is_counted_in_bytes(tmp_path: Path, fedavg: Path) -> None:
+    plain, lines = read_metrics(fedavg), read_metrics(run(tmp_path, "scaffold", "Scaffold", comm_round=3))
+    model = plain[0]["downlink_bytes"]
+    assert lines[0]["downlink_bytes"] == model, "while all variates are zero none is sent"
+    assert lines[1]["downlink_bytes"] == 2 * model
+    assert lines[0]["uplink_bytes"] - plain[0]["uplink_bytes"] == model
 
 
-def test_fedmmd_is_a_word_of_fedml_and_the_others_answer_to_our_prefix(tmp_path: Path) -> None:
-    from tests.fedml_bridge.test_registry import project
+def test_algorithm_names_of_fedml_need_the_prefix(tmp_path: Path) -> None:
+    from tests.fedml_bridge.test_plugin import project
 
     mrtf_fedml.register()
     try:

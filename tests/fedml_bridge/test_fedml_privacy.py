@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mrtf_fedml import FedAvgAggregator, MrTFTrainer
-from mrtf_fedml.fedml_bridge.messages import EXTRA, LOSS, weights_of
+from mrtf_fedml.fedml_bridge.messages import LOSS, PAYLOAD, weights_of
 from tests.fedml_bridge.four_clients import (
     CLIENTS,
     SHARES,
@@ -23,11 +23,11 @@ from tests.fedml_bridge.four_clients import (
     assert_close,
     average,
     federation,
-    finished,
     plain_net,
+    run_one_round,
     server,
 )
-from tests.fedml_bridge.test_registry import project
+from tests.fedml_bridge.test_plugin import project
 
 pytestmark = pytest.mark.usefixtures("harmless_afterwards")
 
@@ -47,7 +47,7 @@ def assert_normal(noise: Tensor, scale: float) -> None:
         assert float((noise.abs() < width * scale).double().mean()) == pytest.approx(share, abs=5 * error)
 
 
-def test_central_privacy_bounds_each_model_and_noises_the_average(tmp_path: Path) -> None:
+def test_central_dp_clips_each_model_and_adds_noise_to_the_average(tmp_path: Path) -> None:
     net, _, messages = federation(plain_net)
     norms = [float(all_entries(weights_of(message)).norm()) for _, message in messages]
     bound = (norms[1] + norms[2]) / 2
@@ -74,20 +74,22 @@ def test_central_privacy_bounds_each_model_and_noises_the_average(tmp_path: Path
 
 
 @pytest.mark.parametrize("solution", ["ldp", "cdp"], ids=["local", "central"])
-def test_noise_of_a_whole_run_has_the_scale_of_the_mechanism(tmp_path: Path, solution: str) -> None:
+def test_run_with_fedml_dp_adds_noise_of_the_mechanisms_scale(tmp_path: Path, solution: str) -> None:
     """Local noise is each client's own, so in the average of three it is smaller; central noise comes after it."""
-    _, plain, _ = finished(tmp_path / "plain", ListeningFedAvg)
-    _, noised, aggregator = finished(tmp_path / "noised", ListeningFedAvg, **GAUSSIAN, dp_solution_type=solution)
-    counts = [samples for samples, _ in aggregator.heard]
+    _, plain, _ = run_one_round(tmp_path / "plain", ListeningFedAvg)
+    _, noised, aggregator = run_one_round(tmp_path / "noised", ListeningFedAvg, **GAUSSIAN, dp_solution_type=solution)
+    counts = [samples for samples, _ in aggregator.received]
     smaller = math.sqrt(sum((count / sum(counts)) ** 2 for count in counts)) if solution == "ldp" else 1.0
     assert_normal(all_entries(noised) - all_entries(plain), SCALE * smaller)
 
 
-def test_a_whole_run_of_mrtf_hears_and_refines_noised_models(tmp_path: Path) -> None:
-    _, plain, quiet = finished(tmp_path / "plain", ListeningMrTF)
-    _, noised, aggregator = finished(tmp_path / "noised", ListeningMrTF, **GAUSSIAN, dp_solution_type="ldp")
+def test_mrtf_run_with_local_dp_refines_with_noised_models(tmp_path: Path) -> None:
+    _, plain, quiet = run_one_round(tmp_path / "plain", ListeningMrTF)
+    _, noised, aggregator = run_one_round(tmp_path / "noised", ListeningMrTF, **GAUSSIAN, dp_solution_type="ldp")
     noises = []
-    for (_, message), (_, entry), (_, before) in zip(aggregator.heard, aggregator.entries, quiet.heard, strict=True):
+    for (_, message), (_, entry), (_, before) in zip(
+        aggregator.received, aggregator.entries, quiet.received, strict=True
+    ):
         assert all(torch.equal(entry[key], message[key]) for key in entry)
         noises.append(all_entries(weights_of(message)) - all_entries(weights_of(before)))
         assert_normal(noises[-1], SCALE)
@@ -97,8 +99,8 @@ def test_a_whole_run_of_mrtf_hears_and_refines_noised_models(tmp_path: Path) -> 
     assert any(not torch.equal(noised[key], plain[key]) for key in plain)
 
 
-def test_local_noise_leaves_with_the_weights_and_spares_the_loss(tmp_path: Path) -> None:
-    """Nothing else leaves without noise: of a variate, which tuned would send here, the weights could be told."""
+def test_local_dp_adds_noise_to_the_weights_and_not_to_the_loss(tmp_path: Path) -> None:
+    """Nothing else is sent without noise: a variate, which `tuned` would send, reveals the weights."""
 
     def message_of(folder: Path, base: str = "auto", **options: Any) -> Weights:
         folder.mkdir()
@@ -112,7 +114,7 @@ def test_local_noise_leaves_with_the_weights_and_spares_the_loss(tmp_path: Path)
         return trainer.get_model_params()
 
     plain = message_of(tmp_path / "plain", base="FedAvg")
-    assert any(key.startswith(EXTRA) for key in message_of(tmp_path / "variates"))
+    assert any(key.startswith(PAYLOAD) for key in message_of(tmp_path / "variates"))
     torch.manual_seed(4)
     noised = message_of(tmp_path / "noised", **GAUSSIAN, dp_solution_type="ldp")
     assert list(noised) == list(plain)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mrtf_fedml.cli import main
-from tests.conftest import metrics, small_config, write_yaml
+from tests.conftest import read_metrics, small_config, write_yaml
 
 pytestmark = pytest.mark.usefixtures("harmless_afterwards")
 
@@ -19,7 +19,7 @@ def accuracy(folder: Path, defence: str | None) -> float:
     name = str(defence)
     config = small_config(
         run_dir=str(folder / name),
-        base="tests.rounds.faulty:Faulty",
+        base="tests.training.faulty:Faulty",
         comm_round=6,
         client_num_in_total=CLIENTS,
         client_num_per_round=CLIENTS,
@@ -33,12 +33,14 @@ def accuracy(folder: Path, defence: str | None) -> float:
         options = {"byzantine_client_num": 3, "norm_bound": 1.0}
         config["defense_args"] = {"enable_defense": True, "defense_type": defence, **options}
     assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
-    lines = metrics(folder / name)
-    assert all(",".join(line["far_off"]) == HOSTILE for line in lines[:1]), "they are named, defended or not"
+    lines = read_metrics(folder / name)
+    assert all(",".join(line["outlier_clients"]) == HOSTILE for line in lines[:1]), "they are named, defended or not"
     return lines[-1]["acc"]
 
 
-def test_defences_against_a_third_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fedml_defence_with_a_third_of_hostile_clients_keeps_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each hostile client sends a million times its weights. Without them the run comes to 0.84."""
     monkeypatch.setenv("HUGE_CLIENTS", HOSTILE)
     # The first round's model is ruined and finite; what later ones would make of it is not, and it stays.

@@ -1,194 +1,224 @@
-"""FedML's pair: the hooks in their order, reserved keys, what is left out, and the caller's tensors."""
+"""`register()`: our words run, FedML's algorithms stay FedML's, and all can be undone."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import fedml
 import pytest
 import torch
-from torch import Tensor, nn
+from fedml.runner import FedMLRunner
 
-from mrtf_fedml import FedAvgAggregator, MrTFAggregator, MrTFTrainer
-from mrtf_fedml.algorithms import algorithm_of
+import mrtf_fedml
+from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.fedml_bridge.arguments import AsFedAvg, settings_of
-from mrtf_fedml.fedml_bridge.messages import LOSS, weights_of
-from tests.conftest import small_config, write_yaml
-from tests.fedml_bridge.payloads import with_loss
+from mrtf_fedml.fedml_bridge.fedml_init import initialize
+from mrtf_fedml.models import create_model
+from tests.conftest import small_config, small_settings, write_yaml
+from tests.fedml_bridge.fedml_project import fedml_arguments
+
+PLAIN_INIT = FedMLRunner.__init__
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(4, 5)
-        self.norm = nn.BatchNorm1d(5)
-        self.out = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(torch.relu(self.norm(self.hidden(x))))
+@pytest.fixture(autouse=True)
+def _unregistered() -> Iterator[None]:
+    yield
+    mrtf_fedml.unregister()
 
 
-def arguments(tmp_path: Path, **changes: Any) -> SimpleNamespace:
-    config = small_config(**changes)
-    flat = {key: value for values in config.values() for key, value in values.items()}
-    file = write_yaml(tmp_path / "config.yaml", config)
-    return SimpleNamespace(yaml_paths=[str(file)], round_idx=0, rank=0, **flat)
+def project(folder: Path, **changes: Any) -> tuple[Any, Any, Any, Any]:
+    """What a FedML project holds when it calls FedMLRunner."""
+    config = small_config(run_dir=str(folder / "run"), frequency_of_the_test=1, **changes)
+    args = initialize(fedml_arguments(write_yaml(folder / "fedml_config.yaml", config)))
+    settings = small_settings(**changes)
+    dataset = load(settings)
+    model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)
+    return args, fedml.device.get_device(args), dataset, model
 
 
-def message(scale: float, loss: float = 0.5) -> OrderedDict[str, Tensor]:
-    weights = OrderedDict(Net().state_dict())
-    for key, value in weights.items():
-        counts = not value.is_floating_point()
-        weights[key] = torch.tensor(COUNTERS.get(scale, 1)) if counts else torch.full_like(value, scale)
-    return with_loss(weights, loss)
+def as_foreign_tuple(dataset: Any) -> list[Any]:
+    """FedML's eight entries: DataLoaders with labels, as in a project without the plugin."""
+    shard = dataset[5][0]
+    labels = torch.arange(len(dataset.server_inputs)) % dataset.class_num
+    tests = torch.utils.data.TensorDataset(dataset.server_inputs, labels)
+    loaders = {
+        client: torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(part.inputs[part.indices], part.labels),
+            batch_size=16,
+            shuffle=True,
+        )
+        for client, part in dataset[5].items()
+    }
+    test_global = torch.utils.data.DataLoader(tests, batch_size=50, shuffle=True)
+    assert shard.samples == dataset[4][0]
+    return [
+        dataset[0],
+        len(tests),
+        None,
+        test_global,
+        dataset[4],
+        loaders,
+        dict.fromkeys(loaders),
+        dataset[7],
+    ]
 
 
-#: BatchNorm's counters of the clients that send these values.
-COUNTERS = {1.0: 10, 3.0: 30}
-
-
-def bound(tmp_path: Path, kind: type = MrTFAggregator, **changes: Any) -> Any:
-    aggregator = kind(Net(), arguments(tmp_path, **changes))
-    aggregator.bind_server_set(torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), classes=3)
-    return aggregator
-
-
-def one_round(aggregator: Any, clients: list[int], messages: list[tuple[int, Any]]) -> Any:
-    aggregator.begin_round(clients)
-    entries, _ = aggregator.on_before_aggregation(messages)
-    aggregated = aggregator.aggregate(entries)
-    following = aggregator.on_after_aggregation(aggregated)
-    aggregator.set_model_params(following)
-    return entries, aggregated, following
-
-
-def test_the_loss_travels_under_a_reserved_key_and_never_reaches_the_average(tmp_path: Path) -> None:
-    aggregator = bound(tmp_path, FedAvgAggregator)
-    messages = [(1, message(1.0, loss=0.25)), (3, message(3.0, loss=0.75))]
-    entries, aggregated, _ = one_round(aggregator, [4, 6], messages)
-    assert all(LOSS not in weights for _, weights in entries)
-    assert list(aggregated) == list(Net().state_dict())
-    assert torch.equal(aggregated["out.bias"], torch.full((3,), 2.0)), "uniform over the clients, not by samples"
-    assert aggregated["norm.num_batches_tracked"].item() == 30
-    assert all(LOSS in sent for _, sent in messages), "the caller's messages are the caller's"
-
-
-def test_sample_weights_where_the_yaml_asks_for_them(tmp_path: Path) -> None:
-    aggregator = bound(tmp_path, FedAvgAggregator, aggregation="samples")
-    _, aggregated, _ = one_round(aggregator, [0, 1], [(1, message(1.0)), (3, message(3.0))])
-    torch.testing.assert_close(aggregated["out.bias"], torch.full((3,), 2.5))
-
-
-@pytest.mark.parametrize("broken", [message(float("nan")), message(float("inf")), message(1.0, loss=float("nan"))])
-def test_what_is_not_finite_is_left_out_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: Any
+def test_registered_runner_runs_mrtf_on_a_projects_own_loaders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    aggregator = bound(tmp_path, FedAvgAggregator)
+    args, device, dataset, model = project(tmp_path)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    mrtf_fedml.register()
+    runner = FedMLRunner(args, device, as_foreign_tuple(dataset), model)
+    runner.run()
+    run_dir = runner.runner.run_dir
+    assert run_dir == tmp_path / "run"
+    assert f"report            {run_dir / 'report.html'}" in capsys.readouterr().out, "the ending of mrtf run"
+    assert (run_dir / "predictions.csv").read_text().count("\n") == 600
+    from safetensors.torch import load_file
+
+    final = load_file(run_dir / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[key], final[key]) for key in final)
+    assert any(not torch.equal(before[key], final[key]) for key in final)
+
+
+def test_adapters_override_federated_optimizer(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
+    mrtf_fedml.register()
+    trainer, aggregator = mrtf_fedml.MrTFTrainer(model, args), mrtf_fedml.MrTFAggregator(model, args)
+    FedMLRunner(args, device, dataset, model, trainer, aggregator).run()
+    assert '"acc_refined": null' not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def test_users_trainer_without_loss_uses_the_fallback_and_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
+
+    args, device, dataset, model = project(tmp_path, weight_decay=0.0)
+    mrtf_fedml.register()
     with caplog.at_level(logging.WARNING):
-        entries, aggregated, _ = one_round(aggregator, [4, 6], [(1, broken), (3, message(3.0))])
-    assert len(entries) == 1
-    assert torch.equal(aggregated["out.bias"], torch.full((3,), 3.0))
-    assert "client 4 is left out of round 0" in caplog.text
+        FedMLRunner(args, device, dataset, model, ModelTrainerCLS(model, args)).run()
+    assert '"train_loss": null' in (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert caplog.text.count("no client reports its training loss") == 1
 
 
-def test_a_round_in_which_all_are_left_out_keeps_the_old_model(tmp_path: Path) -> None:
-    aggregator = bound(tmp_path)
-    before = aggregator.get_model_params()
-    _, _, following = one_round(aggregator, [1, 2], [(1, message(float("nan"))), (1, message(float("inf")))])
-    assert all(torch.equal(following[key], before[key]) for key in before)
-    assert aggregator.server.state.round == 1
+def test_users_aggregator_with_our_algorithm_is_refused(tmp_path: Path) -> None:
+    from fedml.ml.aggregator.default_aggregator import DefaultServerAggregator
+
+    args, device, dataset, model = project(tmp_path)
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match="DefaultServerAggregator"):
+        FedMLRunner(args, device, dataset, model, None, DefaultServerAggregator(model, args))
 
 
-def test_teachers_and_messages_are_not_written_into(tmp_path: Path) -> None:
-    aggregator = bound(tmp_path)
-    messages = [(5, message(0.1)), (5, message(0.2))]
-    before = [{key: value.clone() for key, value in sent.items()} for _, sent in messages]
-    entries, _, _ = one_round(aggregator, [0, 1], messages)
-    for (_, sent), (_, entry), old in zip(messages, entries, before, strict=True):
-        assert all(torch.equal(sent[key], old[key]) for key in old)
-        assert all(torch.equal(entry[key], old[key]) for key in entry)
+def test_register_twice_then_unregister_restores_fedml() -> None:
+    mrtf_fedml.register()
+    hooked = FedMLRunner.__init__
+    mrtf_fedml.register()
+    assert FedMLRunner.__init__ is hooked is not PLAIN_INIT
+    mrtf_fedml.unregister()
+    assert FedMLRunner.__init__ is PLAIN_INIT
+    mrtf_fedml.unregister()
+    assert FedMLRunner.__init__ is PLAIN_INIT
 
 
-def test_an_aggregator_without_a_server_set_names_register(tmp_path: Path) -> None:
-    aggregator = MrTFAggregator(Net(), arguments(tmp_path))
-    with pytest.raises(UserError, match=r"mrtf_fedml\.register\(\)"):
-        one_round(aggregator, [0], [(1, message(0.5))])
+def test_fedml_fedavg_after_register_gives_equal_weights(tmp_path: Path) -> None:
+    def weights() -> dict[str, torch.Tensor]:
+        args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
+        args.enable_wandb = False
+        runner = FedMLRunner(args, device, list(dataset), model)
+        assert type(runner.runner).__name__ == "SimulatorSingleProcess"
+        runner.run()
+        return {key: value.clone() for key, value in model.state_dict().items()}
+
+    without = weights()
+    mrtf_fedml.register()
+    with_us = weights()
+    assert all(torch.equal(without[key], with_us[key]) for key in without)
 
 
-def test_the_trainer_sends_clones_and_the_loss_after_the_hooks(tmp_path: Path) -> None:
-    args = arguments(tmp_path)
-    trainer = MrTFTrainer(Net(), args)
-    trainer.set_id(2)
-    assert LOSS not in trainer.get_model_params()
-    data = [(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))]
-    trainer.update_dataset(data, None, 6)
-    trainer.on_before_local_training(data, torch.device("cpu"), args)
-    trainer.train(data, torch.device("cpu"), args)
-    assert LOSS not in trainer.get_model_params(), "FedML's local DP would take it for a weight"
-    trainer.on_after_local_training(data, torch.device("cpu"), args)
-    sent = trainer.get_model_params()
-    assert sent[LOSS].item() > 0
-    with torch.no_grad():
-        trainer.model.out.bias.fill_(99.0)
-    assert not (sent["out.bias"] == 99.0).any()
-    trainer.set_model_params(sent)
-    assert LOSS not in trainer.get_model_params(), "a new start has no loss yet"
-    assert list(weights_of(sent)) == list(Net().state_dict())
+def test_trainer_adapter_alone_selects_its_aggregator(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path, federated_optimizer="FedAvg")
+    mrtf_fedml.register()
+    runner = FedMLRunner(args, device, dataset, model, mrtf_fedml.MrTFTrainer(model, args))
+    assert type(runner.runner.aggregator) is mrtf_fedml.MrTFAggregator
 
 
-def test_fedmls_defence_runs_inside_our_hooks(tmp_path: Path) -> None:
-    """Krum drops the outlier; the refinery then sees only the clients that the defence let through."""
-    from fedml.core.security.fedml_defender import FedMLDefender
-
-    args = arguments(tmp_path)
-    args.enable_defense, args.defense_type = True, "krum"
-    args.byzantine_client_num, args.client_num_per_round, args.krum_param_m = 1, 6, 1
-    try:
-        aggregator = MrTFAggregator(Net(), args)
-        aggregator.bind_server_set(torch.randn(12, 4), classes=3)
-        messages = [(1, message(value)) for value in (50.0, 0.1, 0.11, 0.12, 0.13, 0.14)]
-        entries, aggregated, _ = one_round(aggregator, [0, 1, 2, 3, 4, 5], messages)
-    finally:
-        FedMLDefender.get_instance().is_enabled = False
-    assert len(entries) < 6
-    assert aggregated["out.bias"].max() < 1.0
-
-
-def test_arguments_read_fedavg_to_fedml_and_write_through(tmp_path: Path) -> None:
-    args = arguments(tmp_path)
-    shown = AsFedAvg(args)
-    assert shown.federated_optimizer == "FedAvg"
-    assert args.federated_optimizer == "MrTF"
-    shown.round_idx = 9
-    assert args.round_idx == 9
-    args.random_seed = 77
-    assert shown.random_seed == 77
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"enable_fhe": True}, "homomorphic encryption"),
+        ({"enable_dp": True, "dp_solution_type": "cdp", "delta": 1e-5}, "dp_solution_type 'cdp'"),
+        ({"enable_dp": True, "dp_solution_type": "nbafl", "delta": 1e-5}, "dp_solution_type 'nbafl'"),
+    ],
+)
+def test_fedml_options_that_contradict_the_algorithm_are_refused_before_the_run(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    args, device, dataset, model = project(tmp_path)
+    vars(args).update(options)
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match=message):
+        FedMLRunner(args, device, dataset, model)
+    assert not (tmp_path / "run").exists()
 
 
-def test_settings_come_from_args_and_unknown_keys_from_the_file(tmp_path: Path) -> None:
-    args = arguments(tmp_path, temperature=2.0)
-    args.temperature = 3.0
-    assert algorithm_of(settings_of(args)).own.temperature == 3.0
-    args.refine_steps, args.cluster_steps = 7, 2
-    own = algorithm_of(settings_of(args)).own
-    assert (own.refine_steps, own.cluster_steps) == (7, 2), "set by a program, whether in the file or not"
-    assert settings_of(args) is settings_of(args), "resolved once"
-    config = small_config()
-    config["mrtf_args"]["temprature"] = 1.0
-    args = arguments(tmp_path)
-    args.yaml_paths = [str(write_yaml(tmp_path / "wrong.yaml", config))]
-    with pytest.raises(UserError, match="did you mean 'temperature'"):
-        settings_of(args)
+def test_dataset_with_fewer_clients_is_refused_and_with_more_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    args, device, dataset, model = project(tmp_path)
+    mrtf_fedml.register()
+    args.client_num_in_total = 9
+    with pytest.raises(UserError, match=r"client_num_in_total is 9, but the dataset holds 8 clients .*no client 8"):
+        FedMLRunner(args, device, dataset, model)
+    args.client_num_in_total = 7
+    with caplog.at_level(logging.WARNING):
+        FedMLRunner(args, device, dataset, model)
+    assert "holds 8 clients but train_args.client_num_in_total is 7" in caplog.text
 
 
-def test_a_project_that_names_no_preset_gets_the_one_for_own_data(tmp_path: Path) -> None:
-    own = algorithm_of(settings_of(arguments(tmp_path, temperature=2.0))).own
-    assert (own.preset, own.feedback, own.temperature) == ("tuned", "judged", 2.0)
-    assert algorithm_of(settings_of(arguments(tmp_path, preset="paper"))).own.preset == "paper"
-    by_program = arguments(tmp_path)
-    by_program.preset = "paper"
-    assert algorithm_of(settings_of(by_program)).own.preset == "paper"
+def test_register_with_other_fedml_version_warns_or_refuses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fedml, "__version__", "0.9.7")
+    with caplog.at_level(logging.WARNING):
+        mrtf_fedml.register()
+    assert "FedML 0.9.7 is installed" in caplog.text
+    mrtf_fedml.unregister()
+    monkeypatch.setattr(FedMLRunner, "__init__", lambda self, args, plan: None)
+    with pytest.raises(UserError, match=r"FedML 0\.9\.7 has another FedMLRunner .* pip install fedml==0\.9\.6"):
+        mrtf_fedml.register()
+
+
+def test_unsupported_backend_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    args, device, dataset, model = project(tmp_path)
+    args.backend = "GRPC"
+    mrtf_fedml.register()
+    known = r"simulation with sp.*cross_silo with GRPC.*cross_device with MQTT_S3_MNN"
+    with pytest.raises(UserError, match=rf"'simulation' with backend 'GRPC' .*{known}"):
+        FedMLRunner(args, device, dataset, model)
+    args.backend = "sp"
+    args.training_type = "cross_device"
+    with pytest.raises(UserError, match="backend is 'sp'; devices support only MQTT_S3_MNN"):
+        FedMLRunner(args, device, dataset, model)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"backend": "sp"}, "comm_args.backend is 'sp'"),
+        ({"role": "client"}, "role 'client' does not fit rank 0"),
+        ({"scenario": "hierarchical"}, "common_args.scenario is 'hierarchical'"),
+    ],
+)
+def test_role_and_rank_that_do_not_fit_are_refused(tmp_path: Path, place: dict[str, Any], message: str) -> None:
+    args, device, dataset, model = project(tmp_path)
+    vars(args).update({"training_type": "cross_silo", "backend": "GRPC", "role": "server", "comm": None, **place})
+    mrtf_fedml.register()
+    with pytest.raises(UserError, match=message):
+        FedMLRunner(args, device, dataset, model)
+    assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Whole runs with `dp_args`: what leaves a client, and what the run's folder tells of the budget."""
+"""Whole runs with `dp_args`: what clients send, and the budget in the run directory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torch import Tensor
 import mrtf_fedml
 from mrtf_fedml.cli import main
 from mrtf_fedml.fedml_bridge.messages import LOSS
-from tests.conftest import answer, metrics, small_config, write_yaml
+from tests.conftest import output_bytes, read_metrics, small_config, write_yaml
 from tests.fedml_bridge.four_clients import ListeningMrTF, all_entries
 from tests.fedml_bridge.test_baselines import run
-from tests.fedml_bridge.test_registry import project
+from tests.fedml_bridge.test_plugin import project
 from tests.privacy.test_budget import composed_epsilon
 
 CLIP, SIGMA = 0.25, 0.01
@@ -38,58 +38,58 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 def without(line: dict[str, Any], *keys: str) -> dict[str, Any]:
     """A line of metrics but for these keys and for its times, which no two runs share."""
-    return {key: value for key, value in line.items() if key not in keys and not key.startswith("seconds_")}
+    return {key: value for key, value in line.items() if key not in keys and not key.endswith("_seconds")}
 
 
-def test_the_budget_is_in_metrics_summary_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_privacy_budget_is_in_metrics_summary_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     private = run(tmp_path, "private", "MrTF", clip=0.5, sigma=0.01, comm_round=2)
-    lines = metrics(private)
+    lines = read_metrics(private)
     assert 0 < lines[0]["epsilon_server"] <= lines[1]["epsilon_server"]
     assert 0 < lines[0]["epsilon_release"] < lines[1]["epsilon_release"]
-    assert all(line["local_loss"] is None for line in lines), "the loss stays with the client"
+    assert all(line["train_loss"] is None for line in lines), "the loss stays with the client"
     assert summary(private)["epsilon_server"] == lines[1]["epsilon_server"]
     assert summary(private)["epsilon_release"] == lines[1]["epsilon_release"]
     assert "a fixed number is drawn" in (private / "report.html").read_text()
     assert "towards the server" in capsys.readouterr().out
     parts = run(tmp_path, "parts", "MrTF", clip=0.5, sigma=0.01, comm_round=1)
     assert main(["run", "--resume", str(parts), "--set", "comm_round=2"]) == 0
-    assert answer(parts) == answer(private)
-    assert [without(line) for line in metrics(parts)] == [without(line) for line in lines]
+    assert output_bytes(parts) == output_bytes(private)
+    assert [without(line) for line in read_metrics(parts)] == [without(line) for line in lines]
 
 
-def test_a_resume_with_other_noise_does_not_rewrite_what_was_spent(tmp_path: Path) -> None:
+def test_resume_with_other_noise_keeps_the_spent_budget(tmp_path: Path) -> None:
     run_dir = run(tmp_path, "run", "FedAvg", clip=0.5, sigma=0.1, comm_round=2, client_num_per_round=8)
-    before = metrics(run_dir)[-1]["epsilon_server"]
+    before = read_metrics(run_dir)[-1]["epsilon_server"]
     assert before == pytest.approx(composed_epsilon([0.2, 0.2], 1e-5), rel=1e-6)
     # A lost line of the metrics loses nothing of the account.
     (run_dir / "metrics.jsonl").write_text((run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)[1])
     for sigma, rounds in ((5.0, 3), (0.5, 4)):
         assert main(["run", "--resume", str(run_dir), "--set", f"sigma={sigma}", "--set", f"comm_round={rounds}"]) == 0
-    after = [line["epsilon_server"] for line in metrics(run_dir)[-2:]]
+    after = [line["epsilon_server"] for line in read_metrics(run_dir)[-2:]]
     assert after[0] == pytest.approx(composed_epsilon([0.2, 0.2, 10.0], 1e-5), rel=1e-6)
     assert after[1] == pytest.approx(composed_epsilon([0.2, 0.2, 10.0, 1.0], 1e-5), rel=1e-6)
     assert before < after[0] < after[1] == summary(run_dir)["epsilon_server"]
 
 
-def test_rounds_without_privacy_are_not_claimed_by_a_resume_with_it(tmp_path: Path) -> None:
+def test_resume_with_privacy_reports_no_epsilon_for_earlier_rounds(tmp_path: Path) -> None:
     run_dir = run(tmp_path, "run", "FedAvg", comm_round=1)
     resume = ["run", "--resume", str(run_dir), "--set", "clip=0.5", "--set", "sigma=5.0", "--set"]
     assert main([*resume, "comm_round=2"]) == 0
-    assert [line["epsilon_server"] for line in metrics(run_dir)] == [None, "none"]
+    assert [line["epsilon_server"] for line in read_metrics(run_dir)] == [None, "none"]
     assert summary(run_dir)["epsilon_server"] == summary(run_dir)["epsilon_release"] == "none"
 
 
-def test_a_bound_that_is_never_met_and_no_noise_changes_no_weight(tmp_path: Path) -> None:
+def test_clip_above_all_norms_without_noise_changes_no_weight(tmp_path: Path) -> None:
     plain = run(tmp_path, "plain", "FedAvg", comm_round=2)
     wide = run(tmp_path, "wide", "FedAvg", comm_round=2, clip=1e6)
-    assert answer(wide) == answer(plain)
-    for line, before in zip(metrics(wide), metrics(plain), strict=True):
+    assert output_bytes(wide) == output_bytes(plain)
+    for line, before in zip(read_metrics(wide), read_metrics(plain), strict=True):
         # What a bound alone changes: the loss stays with the client, which each message has 8 bytes for, and there
         # is a budget to tell of.
-        private = ("local_loss", "bytes_up", "epsilon_server", "epsilon_release")
+        private = ("train_loss", "uplink_bytes", "epsilon_server", "epsilon_release")
         assert without(line, *private) == without(before, *private)
-        assert line["local_loss"] is None
-        assert before["bytes_up"] - line["bytes_up"] == 8 * len(line["clients"])
+        assert line["train_loss"] is None
+        assert before["uplink_bytes"] - line["uplink_bytes"] == 8 * len(line["clients"])
         assert line["epsilon_server"] == line["epsilon_release"] == "none"
         assert before["epsilon_server"] is before["epsilon_release"] is None
     assert summary(wide)["epsilon_server"] == "none"
@@ -103,10 +103,10 @@ def first_round(folder: Path, **changes: Any) -> tuple[OrderedDict[str, Tensor],
     mrtf_fedml.register()
     aggregator = ListeningMrTF(model, args)
     FedMLRunner(args, device, dataset, model, None, aggregator).run()
-    return start, [message for _, message in aggregator.heard]
+    return start, [message for _, message in aggregator.received]
 
 
-def test_what_leaves_the_clients_is_clipped_then_noised_and_holds_no_loss(tmp_path: Path) -> None:
+def test_private_update_is_clipped_then_noised_and_has_no_loss(tmp_path: Path) -> None:
     start, free = first_round(tmp_path / "free", base="FedAvg")
     _, clipped = first_round(tmp_path / "clipped", clip=CLIP)
     _, noised = first_round(tmp_path / "noised", clip=CLIP, sigma=SIGMA)
@@ -130,7 +130,7 @@ def test_what_leaves_the_clients_is_clipped_then_noised_and_holds_no_loss(tmp_pa
     assert correlations.abs().max() < 5 / math.sqrt(count), "each client has noise of its own"
 
 
-def test_scaffold_with_privacy_ends_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scaffold_with_privacy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = small_config(federated_optimizer="Scaffold", clip=1.0, sigma=0.1, run_dir=str(tmp_path / "run"))
     assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", config))]) == 2
     assert "choose another algorithm" in capsys.readouterr().err

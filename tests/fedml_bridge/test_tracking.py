@@ -1,4 +1,4 @@
-"""Tracking of whole runs: what Weights & Biases and FedML's platform are told, and that nobody is where it is off."""
+"""Tracking of whole runs: what Weights & Biases and FedML's platform receive; nothing if it is disabled."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from wandb.sdk.internal.datastore import DataStore
 
 import mrtf_fedml
 from mrtf_fedml.cli import main
-from tests.conftest import metrics, small_config, write_yaml
-from tests.fedml_bridge.test_registry import project
+from tests.conftest import read_metrics, small_config, write_yaml
+from tests.fedml_bridge.test_plugin import project
 
 OFF: dict[str, Any] = {"enable_wandb": False, "enable_tracking": False, "using_mlops": False}
 
 
 @pytest.fixture(autouse=True)
 def _untracked_afterwards() -> Iterator[None]:
-    """FedML remembers for the rest of the process that Weights & Biases was asked for."""
+    """FedML keeps Weights & Biases enabled for the rest of the process."""
     yield
     mrtf_fedml.unregister()
     wandb.finish()
@@ -52,10 +52,10 @@ def run(folder: Path, tracking: dict[str, Any], **changes: Any) -> Path:
 def records(folder: Path) -> list[Any]:
     """All that wandb has written down of the one run in this folder."""
     (file,) = folder.glob("offline-run-*/run-*.wandb")
-    store = DataStore()
-    store.open_for_scan(str(file))
+    directory = DataStore()
+    directory.open_for_scan(str(file))
     found = []
-    while (data := store.scan_data()) is not None:
+    while (data := directory.scan_data()) is not None:
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         found.append(record)
@@ -67,7 +67,7 @@ def numbers(line: dict[str, Any]) -> dict[str, float]:
     return {key: value for key, value in line.items() if isinstance(value, int | float)}
 
 
-def test_weights_and_biases_gets_the_numbers_of_every_round(tmp_path: Path, offline: Path) -> None:
+def test_wandb_receives_the_metrics_of_every_round(tmp_path: Path, offline: Path) -> None:
     tracking = {"enable_wandb": True, "wandb_project": "labels", "run_name": "mine"}
     run_dir = run(tmp_path, tracking, comm_round=3, frequency_of_the_test=2)
     wandb.finish()
@@ -77,46 +77,44 @@ def test_weights_and_biases_gets_the_numbers_of_every_round(tmp_path: Path, offl
     rounds = [record.history for record in written if record.WhichOneof("record_type") == "history"]
     logged = [{item.key: json.loads(item.value_json) for item in entry.item} for entry in rounds]
     # wandb adds a few of its own, which begin with an underscore.
-    told = [{key: value for key, value in entry.items() if not key.startswith("_")} for entry in logged]
-    lines = metrics(run_dir)
-    assert told == [numbers(line) for line in lines]
-    assert [entry["_step"] for entry in logged] == [entry["round"] for entry in told] == [0, 1, 2]
-    assert "acc" not in told[1], "no score of a round that was not tested"
-    assert "clients" not in told[0], "no list"
-    assert told[2]["acc"] == json.loads((run_dir / "summary.json").read_text())["accuracy"]
+    entries = [{key: value for key, value in entry.items() if not key.startswith("_")} for entry in logged]
+    lines = read_metrics(run_dir)
+    assert entries == [numbers(line) for line in lines]
+    assert [entry["_step"] for entry in logged] == [entry["round"] for entry in entries] == [0, 1, 2]
+    assert "acc" not in entries[1], "no score of a round that was not tested"
+    assert "clients" not in entries[0], "no list"
+    assert entries[2]["acc"] == json.loads((run_dir / "summary.json").read_text())["accuracy"]
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Whatever is told to a tracker, by name, instead of being told."""
-    heard: list[tuple[str, Any]] = []
+    """Calls to the trackers by name; they are recorded and not made."""
+    recorded: list[tuple[str, Any]] = []
 
-    def hears(name: str) -> Any:
-        return lambda *given, **_: heard.append((name, given))
+    def record(name: str) -> Any:
+        return lambda *given, **_: recorded.append((name, given))
 
     for name in ("init", "log"):
-        monkeypatch.setattr(wandb, name, hears(f"wandb.{name}"))
+        monkeypatch.setattr(wandb, name, record(f"wandb.{name}"))
     for name in ("log", "log_round_info", "log_metric"):
-        # FedML has two doors to the same room.
-        for door in (mlops, core_mlops):
-            monkeypatch.setattr(door, name, hears(f"mlops.{name}"))
-    return heard
+        # FedML exports the same function from two modules.
+        for module in (mlops, core_mlops):
+            monkeypatch.setattr(module, name, record(f"mlops.{name}"))
+    return recorded
 
 
 @pytest.mark.parametrize("tracking", [{}, OFF], ids=["not named", "switched off"])
-def test_without_tracking_nobody_is_told(
+def test_run_without_tracking_sends_nothing(
     tmp_path: Path, calls: list[tuple[str, Any]], offline: Path, tracking: dict[str, Any]
 ) -> None:
-    assert len(metrics(run(tmp_path, tracking, comm_round=1))) == 1
+    assert len(read_metrics(run(tmp_path, tracking, comm_round=1))) == 1
     assert calls == []
     assert not offline.exists()
 
 
 @pytest.mark.parametrize("key", ["enable_tracking", "using_mlops"])
-def test_fedmls_platform_gets_the_numbers_and_the_rounds(
-    tmp_path: Path, calls: list[tuple[str, Any]], key: str
-) -> None:
-    """There is no platform here: the calls to FedML's own client of it are recorded, at its door, and not made.
+def test_fedml_platform_receives_metrics_and_round_info(tmp_path: Path, calls: list[tuple[str, Any]], key: str) -> None:
+    """There is no platform in tests: calls to FedML's client of it are recorded and not made.
 
     The key is set after `fedml.init`, which would wait for the platform.
     """
@@ -124,7 +122,7 @@ def test_fedmls_platform_gets_the_numbers_and_the_rounds(
     setattr(args, key, True)
     mrtf_fedml.register()
     FedMLRunner(args, device, dataset, model).run()
-    lines = metrics(tmp_path / "run")
+    lines = read_metrics(tmp_path / "run")
     expected: list[tuple[str, Any]] = []
     for line in lines:
         expected += [("mlops.log", (numbers(line),)), ("mlops.log_round_info", (2, line["round"]))]

@@ -1,4 +1,4 @@
-"""The tap on FedML's own models, unedited."""
+"""FeatureExtractor on FedML's own models."""
 
 import importlib
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.models import FeatureTap, predict_logits_and_features
-from mrtf_fedml.models.weights import snapshot
+from mrtf_fedml.models import FeatureExtractor, predict_logits_and_features, preferred_layout, to_layout
+from mrtf_fedml.models.state_dict import snapshot
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def zoo(tmp_path_factory):
 
 
 def trunk_of(model: nn.Module, head: str, inputs: torch.Tensor) -> torch.Tensor:
-    """What the model gives with its head taken off: an oracle that needs no hooks."""
+    """The model's output without its head: an independent reference that needs no hooks."""
     removed = getattr(model, head)
     setattr(model, head, nn.Identity())
     with torch.no_grad():
@@ -47,47 +47,49 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nets_with_one_linear_head(zoo, name):
+def test_extractor_finds_linear_head_of_fedml_net(zoo, name):
     module, build, inputs, head, size = CASES[name]
     model = build(zoo(module))
     before = snapshot(model)
-    tap = FeatureTap(model, None, inputs[:2])
-    logits, features = predict_logits_and_features(model, inputs, tap)
+    extractor = FeatureExtractor(model, None, inputs[:2])
+    logits, features = predict_logits_and_features(model, inputs, extractor)
     assert model.training
     assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
-    assert (tap.layer, tap.size) == (head, size)
+    assert (extractor.layer, extractor.size) == (head, size)
+    # In the layout of the predictions, since another one changes the order of the sums.
+    inputs = to_layout(inputs, preferred_layout(model))
     torch.testing.assert_close(features, trunk_of(model, head, inputs))
     with torch.no_grad():
         torch.testing.assert_close(logits, model.eval()(inputs))
 
 
-def test_logistic_regression_gives_its_input(zoo):
+def test_extractor_of_logistic_regression_gives_input(zoo):
     model, inputs = zoo("linear.lr").LogisticRegression(784, 10), GREY.flatten(1)
-    _, features = FeatureTap(model, None, inputs[:2]).read(model, inputs)
+    _, features = FeatureExtractor(model, None, inputs[:2]).extract(model, inputs)
     assert torch.equal(features, inputs)
 
 
-def test_cnn_gives_its_flattened_maps(zoo):
+def test_extractor_of_cnn_gives_flattened_maps(zoo):
     model = zoo("cv.cnn").CNN_DropOut(only_digits=False)
-    tap = FeatureTap(model, None, GREY[:2])
-    _, features = predict_logits_and_features(model, GREY, tap)
-    assert (tap.layer, tap.size) == ("linear_1", 9216)
+    extractor = FeatureExtractor(model, None, GREY[:2])
+    _, features = predict_logits_and_features(model, GREY, extractor)
+    assert (extractor.layer, extractor.size) == ("linear_1", 9216)
     with torch.no_grad():
         maps = model.max_pooling(model.conv2d_2(model.conv2d_1(GREY[:, None]).relu()).relu())
     torch.testing.assert_close(features, maps.flatten(1))
 
 
-def test_mobilenet_v3_squeezes_by_linears_and_ends_in_a_convolution(zoo):
+def test_extractor_of_mobilenet_v3_skips_squeeze_linears(zoo):
     model = zoo("cv.mobilenet_v3").MobileNetV3(model_mode="LARGE", num_classes=10)
-    tap = FeatureTap(model, None, IMAGE[:2])
-    assert tap.layer == "out_conv2.3"
-    assert tap.size == model.out_conv2[3].in_channels
+    extractor = FeatureExtractor(model, None, IMAGE[:2])
+    assert extractor.layer == "out_conv2.3"
+    assert extractor.size == model.out_conv2[3].in_channels
 
 
-def test_next_character_model_gives_a_row_a_position(zoo):
+def test_extractor_of_next_character_model_gives_one_row_per_position(zoo):
     model = zoo("nlp.rnn").RNN_FedShakespeare()
-    tap = FeatureTap(model, None, TEXT[:2])
-    logits, features = predict_logits_and_features(model, TEXT, tap, batch_size=3)
+    extractor = FeatureExtractor(model, None, TEXT[:2])
+    logits, features = predict_logits_and_features(model, TEXT, extractor, batch_size=3)
     assert (logits.shape, features.shape) == ((48, 90), (48, 256))
     with torch.no_grad():
         states = model.lstm(model.embeddings(TEXT))[0]

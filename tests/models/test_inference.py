@@ -3,13 +3,8 @@ import torch
 from torch import nn
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import (
-    FeatureTap,
-    LeNet,
-    predict_logits,
-    predict_logits_and_features,
-)
-from mrtf_fedml.models.weights import snapshot
+from mrtf_fedml.models import FeatureExtractor, LeNet, predict_logits, predict_logits_and_features
+from mrtf_fedml.models.state_dict import snapshot
 
 
 class EveryPosition(nn.Module):
@@ -22,32 +17,32 @@ class EveryPosition(nn.Module):
         return self.out(self.lstm(inputs)[0]).transpose(1, 2)
 
 
-def test_batches_change_nothing():
+def test_predict_logits_is_independent_of_batch_size():
     model, inputs = LeNet((1, 8, 8), 10), torch.randn(7, 1, 8, 8)
     expected = model(inputs).detach()
     for batch_size in (1, 3, 7, 1024):
         torch.testing.assert_close(predict_logits(model, inputs, batch_size), expected)
 
 
-def test_features_come_with_the_same_logits():
+def test_predict_logits_and_features_gives_equal_logits():
     model, inputs = LeNet((1, 8, 8), 10), torch.randn(7, 1, 8, 8)
-    tap = FeatureTap(model, None, inputs[:2])
-    logits, features = predict_logits_and_features(model, inputs, tap, batch_size=3)
+    extractor = FeatureExtractor(model, None, inputs[:2])
+    logits, features = predict_logits_and_features(model, inputs, extractor, batch_size=3)
     torch.testing.assert_close(logits, model(inputs).detach())
     torch.testing.assert_close(features, model.convolutions(inputs).detach())
 
 
-def test_positions_become_rows():
+def test_predict_logits_gives_one_row_per_position():
     model, inputs = EveryPosition(), torch.randn(5, 7, 3)
-    tap = FeatureTap(model, None, inputs[:2])
-    logits, features = predict_logits_and_features(model, inputs, tap, batch_size=2)
+    extractor = FeatureExtractor(model, None, inputs[:2])
+    logits, features = predict_logits_and_features(model, inputs, extractor, batch_size=2)
     assert logits.shape == (35, 4)
     torch.testing.assert_close(logits, predict_logits(model, inputs))
     torch.testing.assert_close(logits[3 * 7 + 2], model(inputs)[3, :, 2].detach())
     torch.testing.assert_close(features[3 * 7 + 2], model.lstm(inputs)[0][3, 2].detach())
 
 
-def test_eval_mode_is_used_and_put_back_and_nothing_is_written():
+def test_predict_logits_uses_eval_mode_and_changes_no_state():
     model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     inputs = torch.randn(6, 4)
     kept, before, state = inputs.clone(), snapshot(model), torch.random.get_rng_state()
@@ -60,7 +55,7 @@ def test_eval_mode_is_used_and_put_back_and_nothing_is_written():
 
 
 @pytest.mark.parametrize("called_in_inference_mode", [False, True])
-def test_results_are_constants_for_autograd(called_in_inference_mode):
+def test_predict_logits_result_can_be_saved_by_autograd(called_in_inference_mode):
     model, inputs = nn.Linear(4, 3), torch.randn(5, 4)
     with torch.inference_mode(called_in_inference_mode):
         targets = predict_logits(model, inputs)
@@ -71,11 +66,11 @@ def test_results_are_constants_for_autograd(called_in_inference_mode):
     torch.testing.assert_close(scale.grad, targets.sum())
 
 
-def test_dtype_is_the_models():
+def test_predict_logits_keeps_dtype_of_model():
     assert predict_logits(nn.Linear(4, 3).double(), torch.randn(5, 4).double()).dtype == torch.float64
 
 
-def test_wrong_calls_are_refused():
+def test_predict_logits_rejects_wrong_arguments():
     with pytest.raises(UserError, match="no inputs"):
         predict_logits(nn.Linear(4, 3), torch.empty(0, 4))
     with pytest.raises(UserError, match="batch size of predictions is -1"):
@@ -84,7 +79,7 @@ def test_wrong_calls_are_refused():
         predict_logits(nn.Linear(4, 3), torch.empty(2, 5, 5, 4))
 
 
-def test_images_are_read_in_smaller_batches_than_vectors():
+def test_default_batch_size_is_smaller_for_images():
     sizes = []
     for model, inputs in (
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), torch.randn(70, 1, 4, 4)),

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from mrtf_fedml.algorithms.mrtf import ComponentMemory, distillation_targets
+from mrtf_fedml.algorithms.mrtf.components import RoundTargets
+
 from . import oracle
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-10}
@@ -17,18 +20,17 @@ every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float
 
 #: All sixteen settings of the four switches.
 SWITCHES: list[dict[str, Any]] = [
-    {"teacher": teacher, "entropy_weights": entropy, "self_teaching": taught, "cluster_refinery": clustered}
-    for teacher, entropy, taught, clustered in itertools.product(
-        ("avg_prob", "avg_logit"), (True, False), (True, False), (True, False)
+    {"teacher": teacher, "teacher_weighting": weighting, "self_teaching": taught, "cluster_refinery": clustered}
+    for teacher, weighting, taught, clustered in itertools.product(
+        ("avg_prob", "avg_logit"), ("entropy", "uniform"), (True, False), (True, False)
     )
 ]
 
-#: The numbers beside the switches, as the paper has them.
+#: The numeric settings, with the paper's values.
 PAPER_NUMBERS: dict[str, Any] = {
     "temperature": 4.0,
     "class_balance": 0.0,
     "cluster_temperature": 4.0,
-    "cluster_steps": 1,
 }
 
 
@@ -37,7 +39,7 @@ class Case:
     local_logits: torch.Tensor
     global_logits: torch.Tensor | None
     features: torch.Tensor | None
-    local_loss: float
+    train_loss: float
 
     def tensors(self) -> list[torch.Tensor]:
         given = (self.local_logits, self.global_logits, self.features)
@@ -46,7 +48,20 @@ class Case:
     def expected(self, switches: dict[str, Any]) -> oracle.Targets:
         given = (self.local_logits, self.global_logits, self.features)
         arrays = (None if tensor is None else tensor.double().numpy() for tensor in given)
-        return oracle.distillation_targets(*arrays, self.local_loss, {**PAPER_NUMBERS, **switches})
+        return oracle.distillation_targets(*arrays, self.train_loss, {**PAPER_NUMBERS, **switches})
+
+
+def targets_of(case: Case, **mrtf_args: Any) -> RoundTargets:
+    """What MrTF with these settings makes of the case."""
+    given = (case.local_logits, case.global_logits, case.features, case.train_loss)
+    return distillation_targets(mrtf_args, *given)
+
+
+def targets_of_logits(
+    logits: torch.Tensor, loss: float, memory: ComponentMemory | None = None, **mrtf_args: Any
+) -> RoundTargets:
+    """The same of local logits alone."""
+    return distillation_targets(mrtf_args, logits, None, None, loss, memory)
 
 
 def complete_case(seed: int, dtype: torch.dtype = torch.float64, shape: tuple[int, ...] = (5, 11, 6, 4)) -> Case:
@@ -81,10 +96,9 @@ def random_case(rng: np.random.Generator, dtype: torch.dtype) -> Case:
 
 
 def random_numbers(rng: np.random.Generator) -> dict[str, Any]:
-    """Temperatures and steps around the paper's, and every other time classes brought nearer to each other."""
+    """Temperatures around the paper's, and every other time classes brought nearer to each other."""
     return {
         "temperature": float(rng.uniform(0.25, 12)),
         "cluster_temperature": float(rng.uniform(0.25, 12)),
         "class_balance": float(rng.choice([0.0, rng.uniform(0, 1)])),
-        "cluster_steps": int(rng.integers(1, 4)),
     }

@@ -1,4 +1,4 @@
-"""One thread for this room: its tensors are tiny, and waiting threads cost more than they give."""
+"""One thread for these tests: their tensors are tiny, and thread synchronization costs more than it saves."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 class Targets(NamedTuple):
-    probabilities: Array
+    targets: Array
     ensemble: Array
     local_weight: float
 
@@ -90,15 +90,31 @@ def confidence_weights(entropies: ArrayLike) -> Array:
     return np.stack([softmax(-entropies[:, sample]) for sample in range(entropies.shape[1])], axis=1)
 
 
-def local_weight(local_loss: float, classes: int) -> float:
+def local_weight(train_loss: float, classes: int) -> float:
     """u_t, held in [0.25, 1]."""
-    return min(1.0, max(0.25, 0.25 + 0.75 * local_loss / math.log(classes)))
+    return min(1.0, max(0.25, 0.25 + 0.75 * train_loss / math.log(classes)))
 
 
 def self_taught(local: ArrayLike, global_probabilities: ArrayLike, weight: float) -> Array:
     """Eq. 10, given its three parts."""
     initial, aggregated = _array(global_probabilities)
     return weight * _array(local) + (1 - weight) / 2 * (initial + aggregated)
+
+
+def disagreement(logits: ArrayLike) -> float:
+    """The fraction of pairs of models that predict different classes; 1 for one model."""
+    logits = _array(logits)
+    clients, samples, _ = logits.shape
+    if clients == 1:
+        return 1.0
+    differing, pairs = 0, 0
+    for m in range(samples):
+        predicted = [int(np.argmax(logits[k, m])) for k in range(clients)]
+        for j in range(clients):
+            for k in range(j):
+                differing += predicted[j] != predicted[k]
+                pairs += 1
+    return differing / pairs
 
 
 def class_balanced(probabilities: ArrayLike, balance: float) -> Array:
@@ -147,7 +163,7 @@ def distillation_targets(
     local_logits: ArrayLike,
     global_logits: ArrayLike | None,
     features: ArrayLike | None,
-    local_loss: float,
+    train_loss: float,
     switches: Mapping[str, Any],
 ) -> Targets:
     """Sect. 4.4, steps (2) to (4), with each part under its switch."""
@@ -156,7 +172,7 @@ def distillation_targets(
     temperature = switches["temperature"]
     local = np.stack([normalised_probabilities(logits, temperature) for logits in local_logits])
     weights = np.ones((clients, samples))
-    if switches["entropy_weights"]:
+    if switches["teacher_weighting"] == "entropy":
         weights = confidence_weights(entropy(local))
     if switches["teacher"] == "avg_prob":
         ensemble = average_probabilities(local, weights)
@@ -164,15 +180,15 @@ def distillation_targets(
         ensemble = average_logits(local_logits, weights)
     share = 1.0
     if switches["self_teaching"] and global_logits is not None:
-        share = local_weight(local_loss, classes)
+        share = local_weight(train_loss, classes)
         taught = [normalised_probabilities(logits, temperature) for logits in _array(global_logits)]
         ensemble = self_taught(ensemble, np.stack(taught), share)
-    ensemble = class_balanced(ensemble, switches["class_balance"])
+    # Beyond the paper: less is balanced where the models agree.
+    balance = switches["class_balance"] * min(1.0, disagreement(local_logits) / 0.5)
+    ensemble = class_balanced(ensemble, balance)
     refined = ensemble
     if switches["cluster_refinery"] and features is not None:
-        refined = reassigned_probabilities(
-            ensemble, features, switches["cluster_temperature"], switches["cluster_steps"]
-        )
+        refined = reassigned_probabilities(ensemble, features, switches["cluster_temperature"], 1)
     return Targets(refined, ensemble, share)
 
 

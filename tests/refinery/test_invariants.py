@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.refinery import distillation_targets
-from mrtf_fedml.settings import MrTFSettings
-
-from .cases import SWITCHES, TOLERANCE, Case, complete_case, every_dtype, random_case
-
-
-def targets_of(case: Case, **switches: Any) -> Any:
-    settings = MrTFSettings(**switches)
-    return distillation_targets(case.local_logits, case.global_logits, case.features, case.local_loss, settings)
+from .cases import SWITCHES, TOLERANCE, Case, complete_case, every_dtype, random_case, targets_of
 
 
 def close(actual: torch.Tensor, expected: object, tolerance: float = 1e-6, where: object = "") -> None:
@@ -40,7 +31,7 @@ def test_rows_are_distributions(dtype: torch.dtype) -> None:
             case = random_case(rng, dtype)
             result = targets_of(case, **switches)
             check_distributions(result.ensemble, case.local_logits.shape[1:], switches)
-            check_distributions(result.probabilities, case.local_logits.shape[1:], switches)
+            check_distributions(result.targets, case.local_logits.shape[1:], switches)
             assert 0.25 <= result.local_weight <= 1, switches
 
 
@@ -48,10 +39,10 @@ def test_rows_are_distributions(dtype: torch.dtype) -> None:
 def test_order_of_clients_does_not_matter(dtype: torch.dtype) -> None:
     case = complete_case(32, dtype)
     for switches in SWITCHES:
-        expected = targets_of(case, **switches).probabilities.double()
+        expected = targets_of(case, **switches).targets.double()
         for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
-            shuffled = Case(case.local_logits[order], case.global_logits, case.features, case.local_loss)
-            close(targets_of(shuffled, **switches).probabilities, expected, where=(order, switches))
+            shuffled = Case(case.local_logits[order], case.global_logits, case.features, case.train_loss)
+            close(targets_of(shuffled, **switches).targets, expected, where=(order, switches))
 
 
 def test_samples_and_classes_have_no_order_either() -> None:
@@ -62,11 +53,11 @@ def test_samples_and_classes_have_no_order_either() -> None:
         case.local_logits[:, rows][:, :, columns],
         case.global_logits[:, rows][:, :, columns],
         case.features[rows],
-        case.local_loss,
+        case.train_loss,
     )
     for switches in SWITCHES:
-        expected = targets_of(case, **switches).probabilities
-        close(targets_of(shuffled, **switches).probabilities, expected[rows][:, columns], where=switches)
+        expected = targets_of(case, **switches).targets
+        close(targets_of(shuffled, **switches).targets, expected[rows][:, columns], where=switches)
 
 
 def test_inputs_and_random_state_are_left_alone() -> None:
@@ -74,8 +65,8 @@ def test_inputs_and_random_state_are_left_alone() -> None:
     before = [tensor.clone() for tensor in case.tensors()]
     state = torch.get_rng_state()
     for switches in SWITCHES:
-        result = targets_of(case, cluster_steps=2, **switches)
-        result.probabilities.add_(1)
+        result = targets_of(case, **switches)
+        result.targets.add_(1)
         for tensor, old in zip(case.tensors(), before, strict=True):
             assert torch.equal(tensor, old), switches
         assert torch.equal(torch.get_rng_state(), state), switches
@@ -87,31 +78,31 @@ def test_magnitude_of_one_client(dtype: torch.dtype) -> None:
     by_logit = {"teacher": "avg_logit"}
     for client, factor in itertools.product((0, 3), (100.0, 0.01)):
         where = f"client {client}, factor {factor}"
-        scaled = Case(case.local_logits.clone(), case.global_logits, case.features, case.local_loss)
+        scaled = Case(case.local_logits.clone(), case.global_logits, case.features, case.train_loss)
         scaled.local_logits[client] *= factor
-        close(targets_of(scaled).probabilities, targets_of(case).probabilities.double(), where=where)
+        close(targets_of(scaled).targets, targets_of(case).targets.double(), where=where)
         moved = targets_of(scaled, **by_logit).ensemble - targets_of(case, **by_logit).ensemble
         assert moved.abs().max() > 0.01, where
 
 
 @every_dtype
-def test_constant_models_know_nothing(dtype: torch.dtype) -> None:
+def test_constant_models_give_uniform_targets(dtype: torch.dtype) -> None:
     local = torch.tensor([0.1, -3.0, 7.7], dtype=dtype).reshape(3, 1, 1).expand(3, 5, 4)
     case = Case(local, torch.full((2, 5, 4), 0.3, dtype=dtype), None, 0.2)
     for switches in SWITCHES:
-        close(targets_of(case, **switches).probabilities, np.full((5, 4), 0.25), 1e-7, switches)
+        close(targets_of(case, **switches).targets, np.full((5, 4), 0.25), 1e-7, switches)
 
 
 @every_dtype
 @pytest.mark.parametrize("size", [1e30, 1e-30], ids=["huge", "tiny"])
 def test_huge_and_tiny_numbers(size: float, dtype: torch.dtype) -> None:
     case = complete_case(36, dtype)
-    case = Case(case.local_logits * size, case.global_logits * size, case.features * size, case.local_loss)
+    case = Case(case.local_logits * size, case.global_logits * size, case.features * size, case.train_loss)
     for switches in SWITCHES:
         result, expected = targets_of(case, **switches), case.expected(switches)
-        check_distributions(result.probabilities, case.local_logits.shape[1:], switches)
+        check_distributions(result.targets, case.local_logits.shape[1:], switches)
         close(result.ensemble, expected.ensemble, TOLERANCE[dtype], switches)
-        close(result.probabilities, expected.probabilities, TOLERANCE[dtype], switches)
+        close(result.targets, expected.targets, TOLERANCE[dtype], switches)
 
 
 @pytest.mark.parametrize(
@@ -120,32 +111,32 @@ def test_huge_and_tiny_numbers(size: float, dtype: torch.dtype) -> None:
 def test_one_client_or_one_sample(shape: tuple[int, ...]) -> None:
     case = complete_case(37, shape=shape)
     for switches in SWITCHES:
-        expected = case.expected(switches).probabilities
-        close(targets_of(case, **switches).probabilities, expected, 1e-10, switches)
+        expected = case.expected(switches).targets
+        close(targets_of(case, **switches).targets, expected, 1e-10, switches)
 
 
 def test_all_zero_features_give_uniform_rows() -> None:
     case = complete_case(38)
     case.features = torch.zeros_like(case.features)
-    close(targets_of(case, cluster_steps=3).probabilities, np.full((11, 6), 1 / 6))
+    close(targets_of(case).targets, np.full((11, 6), 1 / 6))
 
 
 @every_dtype
-def test_a_class_that_nobody_gives_any_mass(dtype: torch.dtype) -> None:
+def test_class_without_mass_agrees_with_the_oracle(dtype: torch.dtype) -> None:
     # At logits of 1e4 a plain softmax underflows to exactly zero in the last class.
     case = complete_case(39, dtype)
     case.local_logits[:, :, -1] = -1e4
     case.global_logits = None
-    result = targets_of(case, teacher="avg_logit", cluster_steps=2)
+    result = targets_of(case, teacher="avg_logit")
     assert (result.ensemble[:, -1] == 0).all()
-    check_distributions(result.probabilities, (11, 6))
-    expected = case.expected({**SWITCHES[0], "teacher": "avg_logit", "cluster_steps": 2})
-    close(result.probabilities, expected.probabilities, TOLERANCE[dtype])
+    check_distributions(result.targets, (11, 6))
+    expected = case.expected({**SWITCHES[0], "teacher": "avg_logit"})
+    close(result.targets, expected.targets, TOLERANCE[dtype])
 
 
-def test_a_loss_that_is_not_a_number_is_refused() -> None:
+def test_loss_of_nan_is_refused() -> None:
     case = complete_case(40)
-    case.local_loss = float("nan")
+    case.train_loss = float("nan")
     with pytest.raises(ValueError, match="loss"):
         targets_of(case)
 

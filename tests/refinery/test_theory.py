@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mrtf_fedml.refinery.distill import distillation_loss
-from mrtf_fedml.refinery.rectify import confidence_weights, entropy
-from mrtf_fedml.refinery.teachers import average_logits, average_probabilities, normalised_probabilities
+from mrtf_fedml.refinery.distillation import distillation_loss
+from mrtf_fedml.refinery.ensemble import average_logits, average_probabilities, entropy, entropy_weights
+from mrtf_fedml.refinery.teachers import normalized_probabilities
 
 from . import oracle
 
@@ -72,15 +72,15 @@ def divergence_a_teacher(probabilities: np.ndarray, weights: np.ndarray, student
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "entropy"])
-def test_the_loss_is_a_divergence_for_each_teacher(weighting: str) -> None:
+def test_distillation_loss_is_the_weighted_divergence_from_teachers(weighting: str) -> None:
     # Eq. 9 = sum_k w_k KL(q_k, q_g) + a rest in which the student does not occur. The rest drops out between
     # two students, and is the teachers' weighted mean entropy.
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        local = normalised_probabilities(tensor(rng.normal(size=(CLIENTS, SAMPLES, CLASSES))), 4.0)
+        local = normalized_probabilities(tensor(rng.normal(size=(CLIENTS, SAMPLES, CLASSES))), 4.0)
         weights = torch.full((CLIENTS, SAMPLES), 1 / CLIENTS, dtype=torch.float64)
         if weighting == "entropy":
-            weights = confidence_weights(entropy(local))
+            weights = entropy_weights(entropy(local))
         targets = average_probabilities(local, weights)
         losses, divergences = [], []
         for scale in (0.5, 3.0):
@@ -93,7 +93,7 @@ def test_the_loss_is_a_divergence_for_each_teacher(weighting: str) -> None:
         assert losses[0] - divergences[0] == pytest.approx(rest, abs=1e-12), f"seed {seed}"
 
 
-def test_no_student_does_better_than_the_targets_themselves() -> None:
+def test_distillation_loss_is_minimal_at_the_targets() -> None:
     # The minimum of Eq. 8 over all students is at q_g = targets, where it is the targets' entropy.
     rng = np.random.default_rng(9)
     targets = oracle.softmax_rows(rng.normal(size=(SAMPLES, CLASSES)))

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven by its DevTools protocol over a WebSocket of the standard library's sockets."""
+"""Headless Chromium, controlled over its DevTools protocol with sockets of the standard library."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Socket:
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
         self._socket.sendall(head.encode())
-        answer = b""
-        while not answer.endswith(b"\r\n\r\n"):
-            answer += self._exactly(1)
-        assert b" 101 " in answer.splitlines()[0], answer
+        reply = b""
+        while not reply.endswith(b"\r\n\r\n"):
+            reply += self._exactly(1)
+        assert b" 101 " in reply.splitlines()[0], reply
 
     def send(self, text: str) -> None:
         content, mask = text.encode(), os.urandom(4)
@@ -94,18 +94,18 @@ class Socket:
 
 @dataclass
 class Tab:
-    """A page in the browser, with all that it said and asked for since it was opened."""
+    """A page in the browser, with its messages and requests since it was opened."""
 
     socket: Socket
     #: Messages of the console, of whatever level, and uncaught errors.
     messages: list[str] = field(default_factory=list)
-    #: Addresses that the page asked for, itself included.
+    #: URLs that the page requested, including its own.
     requests: list[str] = field(default_factory=list)
     _calls: int = 0
     _loaded: bool = False
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Ask the browser, and wait for its answer; events that come before it are kept."""
+        """Send a request to the browser and wait for its reply; earlier events are stored."""
         self._calls += 1
         self.socket.send(json.dumps({"id": self._calls, "method": method, "params": parameters}))
         while True:
@@ -115,8 +115,8 @@ class Tab:
                 return message["result"]
             self._keep(message)
 
-    def open(self, file: Path, width: int, dark: bool) -> None:
-        """Load a file at a width, in the light or the dark."""
+    def open(self, page: Path | str, width: int, dark: bool) -> None:
+        """Load a file or an address at a width, in the light or the dark."""
         self.messages.clear()
         self.requests.clear()
         self._loaded = False
@@ -127,7 +127,7 @@ class Tab:
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not self._loaded:
             self._keep(json.loads(self.socket.receive()))
 
@@ -145,21 +145,21 @@ class Tab:
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def _keep(self, event: dict[str, Any]) -> None:
-        method, told = event.get("method"), event.get("params", {})
+        method, params = event.get("method"), event.get("params", {})
         if method == "Runtime.consoleAPICalled":
-            self.messages.append(str(told["args"]))
+            self.messages.append(str(params["args"]))
         elif method == "Runtime.exceptionThrown":
-            self.messages.append(str(told["exceptionDetails"]))
+            self.messages.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded":
-            self.messages.append(told["entry"]["text"])
+            self.messages.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(params["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded = True
 
 
 @contextmanager
-def opened_browser(profile: Path) -> Iterator[Tab]:
+def open_browser(profile: Path) -> Iterator[Tab]:
     """A browser with a new profile in `profile`, down when the block is left."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     assert program, "no Chromium: install it, or run launch/test.sh, which finds or installs one"
@@ -169,8 +169,8 @@ def opened_browser(profile: Path) -> Iterator[Tab]:
         )
     try:
         port = _port(profile / "DevToolsActivePort", process)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=SECONDS) as answer:
-            target = next(one for one in json.load(answer) if one["type"] == "page")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=SECONDS) as reply:
+            target = next(one for one in json.load(reply) if one["type"] == "page")
         socket_ = Socket(port, "/" + target["webSocketDebuggerUrl"].split("/", 3)[3])
         try:
             yield Tab(socket_)
@@ -191,6 +191,6 @@ def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
     while True:
         if file.exists() and (lines := file.read_text().splitlines()):
             return int(lines[0])
-        assert process.poll() is None, "the browser did not start; its log lies beside its profile"
+        assert process.poll() is None, "the browser did not start; its log is next to its profile"
         assert time.monotonic() < deadline, "the browser did not come up"
         time.sleep(0.05)

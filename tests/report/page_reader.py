@@ -1,4 +1,4 @@
-"""A page read as a browser would, without one."""
+"""A parser of report pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in a real browser: on a telephone and at a desk, in the light and in the dark."""
+"""The pages in a real browser: narrow and wide screens, light and dark."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import pytest
 import torch
 from PIL import Image, ImageStat
 
-from mrtf_fedml.experiments import charts, tables
-from mrtf_fedml.experiments.page import comparison_page
+from benchmarks.paper.catalogue import EXPERIMENTS
+from benchmarks.paper.datasets import DataFolder
+from benchmarks.paper.experiment import ClaimCheck, Number, Outcome, Request
+from benchmarks.paper.figures import new_figure
+from benchmarks.paper.results import write_outcome, write_page
+from mrtf_fedml.experiments import figures, report
 from mrtf_fedml.experiments.plan import Trial
-from mrtf_fedml.experiments.reproduce.catalogue import SCENES
-from mrtf_fedml.experiments.reproduce.drawing import new_figure
-from mrtf_fedml.experiments.reproduce.page import write_page
-from mrtf_fedml.experiments.reproduce.results import write
-from mrtf_fedml.experiments.reproduce.scene import Number, Outcome, Request, Verdict
-from mrtf_fedml.experiments.reproduce.shelf import Shelf
-from mrtf_fedml.experiments.scores import rows_of
-from mrtf_fedml.report import write_report, write_side_by_side
+from mrtf_fedml.experiments.report import comparison_page
+from mrtf_fedml.experiments.scores import score_trials
+from mrtf_fedml.report import write_multi_run_report, write_report
 
-from .browser import Tab, opened_browser
+from .browser import Tab, open_browser
 from .runs import add_everything, line, write_run
 
 pytestmark = pytest.mark.browser
@@ -74,11 +73,11 @@ GROUNDS = """
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with opened_browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
+    with open_browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
         yield opened
 
 
-def looked_at(tab: Tab, file: Path) -> None:
+def check_page(tab: Tab, file: Path) -> None:
     """At 390 and 1280 pixels, light and dark."""
     for width in (390, 1280):
         for dark in (False, True):
@@ -97,52 +96,55 @@ def looked_at(tab: Tab, file: Path) -> None:
             assert [one for one in tab.requests if not one.startswith("data:")] == [file.resolve().as_uri()], seen
 
 
-def test_a_run(tab: Tab, tmp_path: Path) -> None:
-    metrics = [line(number, acc_mine=0.5, mine_norm=number, left_out={"3": "too late"}) for number in range(3)]
-    store, examiner = write_run(tmp_path / "run", metrics=metrics, samples=60, warnings=["One class is empty."])
-    add_everything(store)
-    looked_at(tab, write_report(store, torch.rand(60, 1, 8, 8), examiner))
+def test_report_of_a_run_renders_in_a_browser(tab: Tab, tmp_path: Path) -> None:
+    metrics = [line(number, acc_mine=0.5, mine_norm=number, excluded_clients={"3": "too late"}) for number in range(3)]
+    directory, evaluator = write_run(tmp_path / "run", metrics=metrics, samples=60, warnings=["One class is empty."])
+    add_everything(directory)
+    check_page(tab, write_report(directory, torch.rand(60, 1, 8, 8), evaluator))
     tab.open(tmp_path / "run" / "report.html", 390, False)
     scrolls = "[...document.querySelectorAll('.scroll')].some(one => one.scrollWidth > one.clientWidth)"
     assert tab.value(scrolls), "the matrix is wider than a telephone, and scrolls in its box"
 
 
-def test_a_run_of_200_rounds_and_26000_samples(tab: Tab, tmp_path: Path) -> None:
+def test_report_of_a_large_run_renders_in_a_browser(tab: Tab, tmp_path: Path) -> None:
     names = [f"a class of some name, {number}" for number in range(62)]
     metrics = [line(number, acc_mine=0.5, mine_norm=number) for number in range(200)]
-    store, examiner = write_run(tmp_path / "run", metrics=metrics, samples=26_000, classes=62, names=names)
-    add_everything(store, clients=3000)
-    page = write_report(store, torch.rand(26_000, 3, 32, 32), examiner)
+    directory, evaluator = write_run(tmp_path / "run", metrics=metrics, samples=26_000, classes=62, names=names)
+    add_everything(directory, clients=3000)
+    page = write_report(directory, torch.rand(26_000, 3, 32, 32), evaluator)
     assert page.stat().st_size < 5_000_000
-    looked_at(tab, page)
+    check_page(tab, page)
 
 
-def test_several_runs_side_by_side(tab: Tab, tmp_path: Path) -> None:
+def test_report_of_several_runs_renders_in_a_browser(tab: Tab, tmp_path: Path) -> None:
     words = ("a-rather-long-name-of-a-folder-of-a-run-20260101-120000", "b", "c", "d", "e", "f")
     stores = [write_run(tmp_path / word)[0] for word in words]
-    looked_at(tab, write_side_by_side(stores, tmp_path / "side_by_side.html"))
+    check_page(tab, write_multi_run_report(stores, tmp_path / "side_by_side.html"))
 
 
-def test_a_comparison(tab: Tab, tmp_path: Path) -> None:
+def test_comparison_page_renders_in_a_browser(tab: Tab, tmp_path: Path) -> None:
     trials = [Trial(f"MrTF:tuned, refine_lr={place}", seed, "", {}, "") for place in range(12) for seed in range(2)]
-    rows = rows_of(trials, lambda trial: [line(number, acc=0.1 * number) for number in range(9)], 0.5)
-    drawn = {"Accuracy over rounds": charts.curves(rows), "Final accuracy": charts.bars(rows)}
-    notes = tables.notes(rows, 0.5)
-    page = comparison_page("A", tables.cells(rows, 0.5), notes, drawn, "mrtf compare " + "x" * 300, {"a": {"b": 1}})
+    rows = score_trials(trials, lambda trial: [line(number, acc=0.1 * number) for number in range(9)], 0.5)
+    drawn = {"Accuracy over rounds": figures.curves_chart(rows), "Final accuracy": figures.bars_chart(rows)}
+    notes = report.table_notes(rows, 0.5)
+    page = comparison_page(
+        "A", report.table_cells(rows, 0.5), notes, drawn, "mrtf compare " + "x" * 300, {"a": {"b": 1}}
+    )
     (tmp_path / "comparison.html").write_text(page)
-    looked_at(tab, tmp_path / "comparison.html")
+    check_page(tab, tmp_path / "comparison.html")
 
 
-def test_the_reproduction(tab: Tab, tmp_path: Path) -> None:
+def test_reproduction_page_renders_in_a_browser(tab: Tab, tmp_path: Path) -> None:
     figure, ((panel,),) = new_figure(1, 1)
     panel.plot([0, 1], [0, 1])
     outcome = Outcome(
-        figure, [Number("AvgProb, uniform", 44.3), Number("AvgLogi", 3.0)], [Verdict("A", True, "B")], 9.0
+        figure, [Number("AvgProb, uniform", 44.3), Number("AvgLogi", 3.0)], [ClaimCheck("A", True, "B")], 9.0
     )
-    write(SCENES["logi"], Request(Shelf(tmp_path, [""]), tmp_path), outcome, "mrtf reproduce logi")
-    page = write_page(tmp_path)
+    request = Request(DataFolder(tmp_path, [""]), tmp_path)
+    write_outcome(EXPERIMENTS["logi"], request, outcome, "python benchmarks/paper logi")
+    page = write_page(tmp_path, EXPERIMENTS)
     assert page is not None
-    looked_at(tab, page)
+    check_page(tab, page)
     for width in (390, 1280):
         for dark in (False, True):
             tab.open(page, width, dark)
@@ -158,7 +160,7 @@ def test_the_reproduction(tab: Tab, tmp_path: Path) -> None:
             assert lightness < 60 if dark else lightness > 200, f"{width} pixels, {'dark' if dark else 'light'}"
 
 
-def test_a_fault_would_be_seen(tab: Tab, tmp_path: Path) -> None:
+def test_browser_check_detects_faults(tab: Tab, tmp_path: Path) -> None:
     """What the tests above look for is found where it is: a message, a request, a page too wide."""
     file = tmp_path / "faulty.html"
     file.write_text(

@@ -12,26 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from ...config import DataSettings
 from ...errors import UserError
-from ...settings import DataSettings
-from .arrays_by_name import row_of_numbers
-from .checks import checked_source
-from .memory import Memory, memory_of
-from .reading import (
+from .files import (
+    MemoryLimit,
     cache_dir,
-    damaged,
-    find,
+    damaged_file_error,
+    find_file,
+    memory_limit,
     read_bytes,
-    require,
+    require_files,
 )
-from .safe_pickle import load_pickle
-from .source import Array, Source
+from .safe_pickle import integer_array, load_pickle
+from .source import Array, Source, make_source
 
-PIXELS = (3, 32, 32)
+IMAGE_SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
-class _Edition:
+class _Layout:
     folder: str
     archive: str
     train: str
@@ -42,12 +41,12 @@ class _Edition:
     classes: int
 
 
-_EDITIONS = {
-    "cifar10": _Edition(
+_LAYOUTS = {
+    "cifar10": _Layout(
         *("cifar-10-batches-py", "cifar-10-python.tar.gz", r"data_batch_\d+", "test_batch", "batches.meta"),
         *("labels", "label_names", 10),
     ),
-    "cifar100": _Edition(
+    "cifar100": _Layout(
         *("cifar-100-python", "cifar-100-python.tar.gz", "train", "test", "meta"),
         *("fine_labels", "fine_label_names", 100),
     ),
@@ -60,29 +59,29 @@ def load_cifar10(settings: DataSettings) -> Source:
 
 
 def load_cifar100(settings: DataSettings) -> Source:
-    """50000 and 10000 small photographs of 100 classes, the fine ones."""
+    """50000 and 10000 small photographs of the 100 fine classes."""
     return _load(settings, "cifar100")
 
 
 def _load(settings: DataSettings, name: str) -> Source:
-    edition = _EDITIONS[name]
-    where, files = _files(settings, name, edition)
+    layout = _LAYOUTS[name]
+    origin, files = _list_files(settings, name, layout)
     train: list[tuple[Array, Array]] = []
     test: tuple[Array, Array] | None = None
-    class_names: list[str] = [str(number) for number in range(edition.classes)]
+    class_names: list[str] = [str(number) for number in range(layout.classes)]
     for path, read in sorted(files, key=lambda file: file[0].name):
-        if re.fullmatch(edition.train, path.name):
-            train.append(_batch(path, load_pickle(read(), path), edition))
-        elif path.name == edition.test:
-            test = _batch(path, load_pickle(read(), path), edition)
-        elif path.name == edition.meta:
-            class_names = _class_names(path, load_pickle(read(), path), edition)
+        if re.fullmatch(layout.train, path.name):
+            train.append(_parse_batch(path, load_pickle(read(), path), layout))
+        elif path.name == layout.test:
+            test = _parse_batch(path, load_pickle(read(), path), layout)
+        elif path.name == layout.meta:
+            class_names = _parse_class_names(path, load_pickle(read(), path), layout)
     if not train or test is None:
-        lacking = edition.test if train else edition.train.replace(r"\d+", "1")
-        raise UserError(f"dataset {name} in {str(where)!r} lacks {lacking}; fetch {edition.archive} again")
-    return checked_source(
+        missing = layout.test if train else layout.train.replace(r"\d+", "1")
+        raise UserError(f"dataset {name} in {str(origin)!r} lacks {missing}; download {layout.archive} again")
+    return make_source(
         name,
-        f"dataset {name} in {str(where)!r}",
+        f"dataset {name} in {str(origin)!r}",
         x_train=np.concatenate([images for images, _ in train]),
         y_train=np.concatenate([labels for _, labels in train]),
         x_test=test[0],
@@ -92,74 +91,78 @@ def _load(settings: DataSettings, name: str) -> Source:
     )
 
 
-#: A file's place, and a function that reads it.
+#: A file's path, and a function that reads it.
 _File = tuple[Path, Callable[[], bytes]]
 
 
-def _files(settings: DataSettings, name: str, edition: _Edition) -> tuple[Path, list[_File]]:
-    """The folder or the archive, and the files in it: the archive is read where it lies, never unpacked."""
+def _list_files(settings: DataSettings, name: str, layout: _Layout) -> tuple[Path, list[_File]]:
+    """The folder or the archive, and the files in it; the archive is read in memory and never unpacked to disk."""
     parents = ("", name, name.upper())
-    marker = find(settings, [str(Path(parent, edition.folder)) for parent in parents] + list(parents), [edition.test])
+    marker = find_file(
+        settings, [str(Path(parent, layout.folder)) for parent in parents] + list(parents), [layout.test]
+    )
     if marker is not None:
         here = [path for path in marker.parent.iterdir() if path.is_file()]
-        return marker.parent, [(path, lambda path=path: read_bytes(path, memory_of(settings))) for path in here]  # type: ignore[misc]
-    if find(settings, parents, [edition.archive]) is None and not settings.download:
-        places = f"{str(cache_dir(settings) / edition.folder)!r}, or {edition.archive} beside it"
+        return marker.parent, [(path, lambda path=path: read_bytes(path, memory_limit(settings))) for path in here]  # type: ignore[misc]
+    if find_file(settings, parents, [layout.archive]) is None and not settings.download:
+        places = f"{str(cache_dir(settings) / layout.folder)!r}, or {layout.archive} into {str(cache_dir(settings))!r}"
         raise UserError(
             f"dataset {name} is not in {str(cache_dir(settings))!r}; put its files into {places}, set "
             "data_args.data_cache_dir to the folder that has it, or set data_args.download: true"
         )
-    (archive,) = require(settings, parents, [[edition.archive]])
-    contents = {Path(member).name: content for member, content in _members(archive, memory_of(settings))}
+    (archive,) = require_files(settings, parents, [[layout.archive]])
+    contents = {Path(member).name: content for member, content in _archive_members(archive, memory_limit(settings))}
     return archive, [(archive / file, lambda file=file: contents[file]) for file in contents]  # type: ignore[misc]
 
 
-def _members(archive: Path, memory: Memory) -> Iterator[tuple[str, bytes]]:
-    # Unpacked first and as a whole: inside of it nothing can promise more than is there.
-    content = read_bytes(archive, memory)
+def _archive_members(archive: Path, limit: MemoryLimit) -> Iterator[tuple[str, bytes]]:
+    # Decompressed completely first, so that no header inside can announce more than is there.
+    content = read_bytes(archive, limit)
     size = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for member in tar:
-                # A sparse file is long without having the bytes.
+                # A sparse file has a large size without the bytes.
                 size += member.size
-                memory.check(size, f"data file {str(archive)!r}, unpacked,")
+                limit.check(size, f"data file {str(archive)!r}, unpacked,")
                 file = tar.extractfile(member) if member.isreg() else None
                 if file is not None:
                     yield member.name, file.read()
     except UserError:
         raise
-    # Its headers are texts and numbers, in which anything may be wrong.
+    # The headers are strings and numbers, in which anything may be wrong.
     except Exception as error:
-        raise damaged(archive, error) from error
+        raise damaged_file_error(archive, error) from error
 
 
-def _batch(path: Path, content: Any, edition: _Edition) -> tuple[Array, Array]:
+def _parse_batch(path: Path, content: Any, layout: _Layout) -> tuple[Array, Array]:
     """Images [N, 3, 32, 32] and classes [N] of one file."""
     if not isinstance(content, dict) or "data" not in content:
-        raise UserError(f"data file {str(path)!r} has no entry 'data', so it is no batch of CIFAR; fetch it again")
-    if edition.labels not in content:
+        raise UserError(f"data file {str(path)!r} has no entry 'data', so it is not a CIFAR batch; download it again")
+    if layout.labels not in content:
         raise UserError(
-            f"data file {str(path)!r} has no entry {edition.labels!r} and so no classes; fetch {edition.archive} again"
+            f"data file {str(path)!r} has no entry {layout.labels!r} and so no classes; download {layout.archive} again"
         )
     images = content["data"]
     if not isinstance(images, np.ndarray):
-        raise damaged(path, f"its images are a {type(images).__name__} and no array")
-    if images.dtype != np.uint8 or images.ndim == 0 or images.size != len(images) * np.prod(PIXELS):
-        raise damaged(path, f"its images are {images.dtype} of shape {images.shape} and not uint8 of N, 3072")
-    given = content[edition.labels]
-    labels = given if isinstance(given, np.ndarray) else row_of_numbers(given)
+        raise damaged_file_error(path, f"its images are a {type(images).__name__} and not an array")
+    if images.dtype != np.uint8 or images.ndim == 0 or images.size != len(images) * np.prod(IMAGE_SHAPE):
+        raise damaged_file_error(
+            path, f"its images are {images.dtype} of shape {images.shape} and not uint8 of N, 3072"
+        )
+    entry = content[layout.labels]
+    labels = entry if isinstance(entry, np.ndarray) else integer_array(entry)
     if labels is None or labels.dtype.kind not in "iu":
-        raise damaged(path, f"its entry {edition.labels!r} is no row of whole numbers")
+        raise damaged_file_error(path, f"its entry {layout.labels!r} is not a list of integers")
     if labels.shape != (len(images),):
-        raise damaged(path, f"it has {len(images)} images but labels of shape {labels.shape}")
-    return images.reshape(-1, *PIXELS), labels
+        raise damaged_file_error(path, f"it has {len(images)} images but labels of shape {labels.shape}")
+    return images.reshape(-1, *IMAGE_SHAPE), labels
 
 
-def _class_names(path: Path, content: Any, edition: _Edition) -> list[str]:
-    names = content.get(edition.names) if isinstance(content, dict) else None
-    if not isinstance(names, list | tuple) or len(names) != edition.classes:
-        raise damaged(path, f"it does not name {edition.classes} classes under {edition.names!r}")
+def _parse_class_names(path: Path, content: Any, layout: _Layout) -> list[str]:
+    names = content.get(layout.names) if isinstance(content, dict) else None
+    if not isinstance(names, list | tuple) or len(names) != layout.classes:
+        raise damaged_file_error(path, f"it does not name {layout.classes} classes under {layout.names!r}")
     if not all(isinstance(name, str | bytes) for name in names):
-        raise damaged(path, f"its entry {edition.names!r} holds something else than texts")
+        raise damaged_file_error(path, f"its entry {layout.names!r} does not hold strings only")
     return [name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names]

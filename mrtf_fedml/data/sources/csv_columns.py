@@ -1,4 +1,4 @@
-"""How a table's columns become numbers: numbers stay, categories become one feature for each of their texts."""
+"""The encoding of a table's columns: numbers stay numbers, a category becomes one feature per value."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from ..listing import listed
-from ..names import shown
+from ..formatting import format_list, quote
 
-#: How tables say that a value is not known; in a column of numbers a dash and `none` too.
+#: Strings for a missing value; in a column of numbers a dash and `none` too.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "#n/a", "?"))
 _MISSING_NUMBER = _MISSING | {"none", "-"}
-#: More different texts than this, or than half of the rows, tell samples apart and not classes.
-_MOST_LEVELS, _SHARE, _ENOUGH_ROWS = 50, 0.5, 20
-#: 1,5 in a file whose columns are parted by something else.
+#: A column with more different strings than this, or (from `_MIN_ROWS` rows) than this fraction of the rows, identifies
+#: samples and is not a category.
+_MAX_CATEGORIES, _MAX_FRACTION, _MIN_ROWS = 50, 0.5, 20
+#: A number such as 1,5 in a file with another separator.
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
-_LARGEST = float(np.finfo(np.float32).max)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The features of a table, as the clients' file has them.
+    """The feature columns of the clients' table.
 
     Attributes:
         names: the columns, in the model's order.
-        levels: of each column that is a category its texts, each of which is a feature of its own.
-        fills: of each column of numbers what stands in for a missing one; None where missing values are refused.
-            A category that is missing is none of its texts.
+        levels: the values of each column that is a category; each value is one feature.
+        fills: the replacement for a missing value of each column of numbers; None if missing values are rejected.
+            A missing category has none of the values.
     """
 
     names: list[str]
@@ -46,145 +46,145 @@ class Columns:
         >>> Columns(["age", "colour"], {"colour": ["blue", "red"]}).features
         ['age', 'colour=blue', 'colour=red']
         """
-        named = [
+        per_column = [
             [f"{name}={level}" for level in self.levels[name]] if name in self.levels else [name] for name in self.names
         ]
-        return [feature for features in named for feature in features]
+        return [feature for features in per_column for feature in features]
 
-    def facts(self) -> dict[str, Any]:
-        """The same in what JSON can say."""
+    def to_json(self) -> dict[str, Any]:
+        """The columns as JSON values."""
         return {"names": self.names, "levels": self.levels, "fills": self.fills}
 
 
-def number_of(text: str, comma: bool) -> float:
-    """The number that the text is, NaN where it is none that float32 can hold; `comma` reads 1,5 as one and a half."""
-    if comma and _DECIMAL_COMMA.fullmatch(text):
-        text = text.replace(",", ".")
+def parse_number(string: str, decimal_comma: bool) -> float:
+    """The string as a number, NaN if it is not one that float32 can hold; `decimal_comma` reads 1,5 as 1.5."""
+    if decimal_comma and _DECIMAL_COMMA.fullmatch(string):
+        string = string.replace(",", ".")
     try:
         # Python would read 1_0 as ten.
-        value = math.nan if "_" in text else float(text)
+        value = math.nan if "_" in string else float(string)
     except ValueError:
         return math.nan
-    return value if abs(value) <= _LARGEST else math.nan
+    return value if abs(value) <= _MAX_FLOAT32 else math.nan
 
 
-def is_missing(text: str, number: bool) -> bool:
-    """Whether the text says that nothing is known."""
-    return text.strip().lower() in (_MISSING_NUMBER if number else _MISSING)
+def is_missing(string: str, number: bool) -> bool:
+    """Whether the string stands for a missing value."""
+    return string.strip().lower() in (_MISSING_NUMBER if number else _MISSING)
 
 
-class Survey:
-    """Looks at every value of the clients' file once, to find what kind each column is."""
+class ColumnSurvey:
+    """Reads every value of the clients' file once, to determine the kind of each column."""
 
-    def __init__(self, origin: str, names: Sequence[str], comma: bool) -> None:
+    def __init__(self, origin: str, names: Sequence[str], decimal_comma: bool) -> None:
         self.origin = origin
         self.names = list(names)
-        self._comma = comma
+        self._decimal_comma = decimal_comma
         self._rows = 0
         self._numbers = [0] * len(names)
         self._sums = [0.0] * len(names)
         self._levels: list[set[str]] = [set() for _ in names]
-        #: The line and the text of the first value of each column that is neither a number nor missing; of the missing.
-        self._first: dict[int, tuple[int, str]] = {}
-        self._gap: dict[int, tuple[int, str]] = {}
+        #: By column, the line and the string of the first value that is neither a number nor missing.
+        self._first_string: dict[int, tuple[int, str]] = {}
+        #: By column, the line and the string of the first missing value.
+        self._first_missing: dict[int, tuple[int, str]] = {}
 
-    def row(self, line: int, values: Iterable[str]) -> None:
-        """The values of the columns in one row."""
+    def add_row(self, line: int, values: Iterable[str]) -> None:
+        """Add the values of the columns in one row."""
         self._rows += 1
-        for place, text in enumerate(values):
-            value = number_of(text, self._comma)
+        for column, string in enumerate(values):
+            value = parse_number(string, self._decimal_comma)
             if value == value:
-                self._numbers[place] += 1
-                self._sums[place] += value
-            elif is_missing(text, number=False):
-                self._gap.setdefault(place, (line, text))
+                self._numbers[column] += 1
+                self._sums[column] += value
+            elif is_missing(string, number=False):
+                self._first_missing.setdefault(column, (line, string))
             else:
-                self._first.setdefault(place, (line, text))
-                if len(self._levels[place]) <= max(_MOST_LEVELS, self._rows):
-                    self._levels[place].add(text.strip())
+                self._first_string.setdefault(column, (line, string))
+                if len(self._levels[column]) <= max(_MAX_CATEGORIES, self._rows):
+                    self._levels[column].add(string.strip())
 
     def columns(self, fill: bool) -> Columns:
-        """What the columns are; a `UserError` names the first that is nothing to learn from."""
+        """The columns; a `UserError` names the first one that cannot be used."""
         levels, fills = {}, {}
-        for place, name in enumerate(self.names):
-            if self._numbers[place]:
-                fills[name] = self._sums[place] / self._numbers[place]
-                wrong = self._first.get(place)
-                if wrong is not None and not (is_missing(wrong[1], number=True) and fill):
-                    raise not_a_number(self.origin, name, *wrong)
-            elif place in self._first:
-                levels[name] = self._categories(name, sorted(self._levels[place]))
+        for column, name in enumerate(self.names):
+            if self._numbers[column]:
+                fills[name] = self._sums[column] / self._numbers[column]
+                string = self._first_string.get(column)
+                if string is not None and not (is_missing(string[1], number=True) and fill):
+                    raise invalid_value_error(self.origin, name, *string)
+            elif column in self._first_string:
+                levels[name] = self._check_categories(name, sorted(self._levels[column]))
             elif self._rows:
                 raise UserError(
-                    f"{self.origin}: the column {shown(name)} has no value in any row; leave it out with "
+                    f"{self.origin}: the column {quote(name)} has no value in any row; exclude it with "
                     f"data_args.ignore_columns"
                 )
-            if place in self._gap and not fill:
-                raise not_a_number(self.origin, name, *self._gap[place])
+            if column in self._first_missing and not fill:
+                raise invalid_value_error(self.origin, name, *self._first_missing[column])
         return Columns(self.names, levels, fills if fill else None)
 
-    def _categories(self, name: str, texts: list[str]) -> list[str]:
-        if len(texts) > _MOST_LEVELS or (self._rows >= _ENOUGH_ROWS and len(texts) > _SHARE * self._rows):
+    def _check_categories(self, name: str, levels: list[str]) -> list[str]:
+        if len(levels) > _MAX_CATEGORIES or (self._rows >= _MIN_ROWS and len(levels) > _MAX_FRACTION * self._rows):
             raise UserError(
-                f"{self.origin}: the column {shown(name)} has more than {len(texts) - 1} different texts in "
-                f"{self._rows} rows, which tell samples apart and not classes; leave it out with "
-                f"data_args.ignore_columns: [{name}], or make it the ids with data_args.id_column: {name}"
+                f"{self.origin}: the column {quote(name)} has more than {len(levels) - 1} different strings in "
+                f"{self._rows} rows, so it identifies samples and is not a category; exclude it with "
+                f"data_args.ignore_columns: [{name}], or use it as the ids with data_args.id_column: {name}"
             )
-        return texts
+        return levels
 
 
-def not_a_number(origin: str, column: str, line: int, text: str) -> UserError:
-    """The sentence on a value that cannot be used, with the remedies that there are."""
-    missing = is_missing(text, number=True)
+def invalid_value_error(origin: str, column: str, line: int, string: str) -> UserError:
+    """The error for a value that cannot be used, with its remedies."""
     remedy = (
-        "fill it, take the row out, set data_args.fill_missing: true (the clients' mean stands in for it), or leave "
-        "the column out with data_args.ignore_columns"
-        if missing
-        else "fill it, or take the column (data_args.ignore_columns) or the row out"
+        "fill it, remove the row, set data_args.fill_missing: true (to use the clients' mean), or exclude the column "
+        "with data_args.ignore_columns"
+        if is_missing(string, number=True)
+        else "fill it, or exclude the column (data_args.ignore_columns) or the row"
     )
-    return UserError(f"{origin}, line {line}, column {shown(column)}: {shown(text)} is no finite number; {remedy}")
+    return UserError(f"{origin}, line {line}, column {quote(column)}: {quote(string)} is not a finite number; {remedy}")
 
 
-class Encoder:
-    """Makes a row of texts a row of numbers."""
+class RowEncoder:
+    """Converts a row of strings to a row of numbers."""
 
-    def __init__(self, origin: str, columns: Columns, comma: bool) -> None:
+    def __init__(self, origin: str, columns: Columns, decimal_comma: bool) -> None:
         self.origin = origin
         self.columns = columns
-        self._comma = comma
-        self._places: Mapping[str, Mapping[str, int]] = {
-            name: {level: place for place, level in enumerate(levels)} for name, levels in columns.levels.items()
+        self._decimal_comma = decimal_comma
+        self._level_indices: Mapping[str, Mapping[str, int]] = {
+            name: {level: index for index, level in enumerate(levels)} for name, levels in columns.levels.items()
         }
-        #: Texts of a category that no client has, with the rows in which each was met.
+        #: Column and value of categories that no client has, with the number of rows.
         self.unknown: dict[tuple[str, str], int] = {}
 
-    def row(self, line: int, values: Iterable[str]) -> list[float]:
+    def encode(self, line: int, values: Iterable[str]) -> list[float]:
         """The features of one row."""
         encoded: list[float] = []
-        for name, text in zip(self.columns.names, values, strict=True):
-            places = self._places.get(name)
-            if places is None:
-                value = number_of(text, self._comma)
+        for name, string in zip(self.columns.names, values, strict=True):
+            indices = self._level_indices.get(name)
+            if indices is None:
+                value = parse_number(string, self._decimal_comma)
                 if value != value:
-                    if self.columns.fills is None or not is_missing(text, number=True):
-                        raise not_a_number(self.origin, name, line, text)
+                    if self.columns.fills is None or not is_missing(string, number=True):
+                        raise invalid_value_error(self.origin, name, line, string)
                     value = self.columns.fills[name]
                 encoded.append(value)
                 continue
-            hot = [0.0] * len(places)
-            level = text.strip()
-            if level in places:
-                hot[places[level]] = 1.0
-            elif not is_missing(text, number=False):
+            one_hot = [0.0] * len(indices)
+            level = string.strip()
+            if level in indices:
+                one_hot[indices[level]] = 1.0
+            elif not is_missing(string, number=False):
                 self.unknown[name, level] = self.unknown.get((name, level), 0) + 1
             elif self.columns.fills is None:
-                raise not_a_number(self.origin, name, line, text)
-            encoded += hot
+                raise invalid_value_error(self.origin, name, line, string)
+            encoded += one_hot
         return encoded
 
-    def unknown_categories(self) -> str | None:
-        """What to say of categories that no client has; None where there are none."""
+    def unknown_categories_message(self) -> str | None:
+        """The warning about categories that no client has; None if there are none."""
         if not self.unknown:
             return None
-        named = listed(f"{name}={level} ({rows} rows)" for (name, level), rows in self.unknown.items())
-        return f"{self.origin}: no client has the category {named}; there it counts as none of the known ones"
+        names = format_list(f"{name}={level} ({rows} rows)" for (name, level), rows in self.unknown.items())
+        return f"{self.origin}: no client has the category {names}; these rows have none of the known categories"

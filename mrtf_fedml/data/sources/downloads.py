@@ -1,4 +1,4 @@
-"""Fetching files, from the addresses and with the checksums that torchvision knows."""
+"""Downloads of datasets, with the addresses and checksums of torchvision."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ...errors import UserError
 
 logger = logging.getLogger("mrtf_fedml")
 
-#: A server that says nothing for so many seconds is given up.
+#: Seconds without data after which a server is given up.
 TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file, where it goes in the data's folder, and the addresses that may have it."""
+    """A file: its path in the cache folder, its possible addresses and its checksum."""
 
     path: str
     addresses: Sequence[str]
     md5: str
 
 
-def downloads(dataset: str) -> list[Download]:
-    """The files of a dataset that torchvision knows; none for others."""
-    # Imported here: torchvision takes seconds, and most runs fetch nothing.
+def list_downloads(dataset: str) -> list[Download]:
+    """The files of a dataset that torchvision can download; empty for others."""
+    # Imported here: torchvision takes seconds to import, and most runs download nothing.
     from torchvision import datasets
 
     if dataset in ("mnist", "fashion_mnist"):
@@ -48,33 +48,33 @@ def downloads(dataset: str) -> list[Download]:
     return []
 
 
-def fetch(dataset: str, folder: Path) -> None:
-    """Put the files of `dataset` into `folder`; a `UserError` says why where that fails."""
-    files = downloads(dataset)
+def download_dataset(dataset: str, folder: Path) -> None:
+    """Download the files of `dataset` into `folder`; raises a `UserError` with the reason if that fails."""
+    files = list_downloads(dataset)
     if not files:
         raise UserError(f"{dataset} cannot be downloaded through torchvision")
     for file in files:
         target = folder / file.path
         if not target.exists():
-            logger.info("fetching %s", target)
-            _fetch(file, target)
+            logger.info("downloading %s", target)
+            _download(file, target)
 
 
-def _fetch(file: Download, target: Path) -> None:
+def _download(file: Download, target: Path) -> None:
     from torchvision.datasets.utils import download_url
 
     failures: list[str] = []
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the target and renamed when whole, since several processes of one run may fetch at once.
-        with TemporaryDirectory(dir=target.parent) as workshop, _timeout(TIMEOUT):
+        # Into a temporary folder, and renamed when complete, since several processes of one run may download at once.
+        with TemporaryDirectory(dir=target.parent) as temporary, _socket_timeout(TIMEOUT):
             for address in file.addresses:
                 try:
-                    download_url(address, workshop, target.name, file.md5)
+                    download_url(address, temporary, target.name, file.md5)
                 except (OSError, RuntimeError) as error:
                     failures.append(f"{address}: {error}")
                     continue
-                os.replace(Path(workshop) / target.name, target)
+                os.replace(Path(temporary) / target.name, target)
                 return
     except OSError as error:
         raise UserError(f"{str(target)!r} cannot be written ({error.strerror or error})") from error
@@ -82,8 +82,8 @@ def _fetch(file: Download, target: Path) -> None:
 
 
 @contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Torchvision passes no timeout to urllib, which then waits for ever."""
+def _socket_timeout(seconds: float) -> Iterator[None]:
+    """Set the default timeout: torchvision passes none to urllib, which would wait for ever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

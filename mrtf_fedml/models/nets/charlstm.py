@@ -1,4 +1,4 @@
-"""CharLSTM, FedAvg's network for Shakespeare, which says what character comes next.
+"""CharLSTM, FedAvg's network for Shakespeare, which predicts the next character.
 
 H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-efficient learning of deep
 networks from decentralized data. AISTATS 2017.
@@ -19,7 +19,7 @@ class CharLSTM(nn.Module):
     Args:
         input_shape: shape of one sample, [T].
         classes: C, the number of logits.
-        vocabulary: how many different characters the inputs have, as indices 0 to vocabulary - 1.
+        vocabulary: number of different characters, given as indices 0 to vocabulary - 1.
     """
 
     def __init__(self, input_shape: Sequence[int], classes: int, vocabulary: int) -> None:
@@ -27,7 +27,7 @@ class CharLSTM(nn.Module):
         if len(input_shape) != 1:
             shape = " x ".join(str(size) for size in input_shape)
             raise UserError(
-                f"model_args.model 'charlstm' wants sequences of character indices, but a sample here is {shape}; "
+                f"model_args.model 'charlstm' needs sequences of character indices, but a sample here is {shape}; "
                 f"use a model for images, or `model: mlp`, which takes any shape"
             )
         self.embedding = nn.Embedding(vocabulary, 8)
@@ -35,7 +35,7 @@ class CharLSTM(nn.Module):
         self.classifier = nn.Linear(256, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [N, C] of character indices [N, T]; indices stored as floating-point numbers serve too."""
+        """Logits [N, C] of character indices [N, T]; indices may be floating-point numbers."""
         outputs, _ = self.lstm(self.embedding(inputs.long()))
         logits: Tensor = self.classifier(outputs[:, -1])
         return logits

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ..image_shape import image_shape
+from ..checks import check_image_shape
 
 
 class ConvNet(nn.Module):
@@ -30,7 +30,7 @@ class ConvNet(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape(self.name, input_shape, smallest_side=4)
+        channels, height, width = check_image_shape(self.name, input_shape, smallest_side=4)
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 32, kernel_size=5, padding=2),
             nn.ReLU(inplace=True),

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..image_shape import image_shape
+from ..checks import check_image_shape
 
-#: Side of the last map in the original, which sees 32 x 32 pixels and pads nothing.
+#: Side of the last map in the original, which takes 32 x 32 pixels without padding.
 _CLASSIC_SIDE = 5
 
 
@@ -30,7 +30,7 @@ class LeNet(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape("lenet", input_shape, smallest_side=4)
+        channels, height, width = check_image_shape("lenet", input_shape, smallest_side=4)
         paddings = _paddings(min(height, width))
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 6, kernel_size=5, padding=paddings[0]),
@@ -56,7 +56,7 @@ class LeNet(nn.Module):
 
 
 def _paddings(side: int) -> tuple[int, int]:
-    """The least padding of the two convolutions that leaves a map of the original's size, if any does."""
+    """The smallest padding of the two convolutions that gives a map of the original's size, if any does."""
     for paddings in ((0, 0), (2, 0)):
         if _last_side(side, paddings) >= _CLASSIC_SIDE:
             return paddings

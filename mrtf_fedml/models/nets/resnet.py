@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..image_shape import image_shape
+from ..checks import check_image_shape
 
 _WIDTHS = (16, 32, 64)
 
@@ -17,8 +17,8 @@ _WIDTHS = (16, 32, 64)
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions with batch normalisation, and a shortcut without weights (option A).
 
-    Where the maps grow in number and shrink in size, the shortcut takes every second pixel and fills the new
-    maps with zeros, half of them on either side.
+    Where the number of maps increases and their size decreases, the shortcut takes every second pixel and adds zero
+    maps, half of them on either side.
     """
 
     def __init__(self, channels: int, maps: int, stride: int) -> None:
@@ -45,17 +45,17 @@ class ResNet(nn.Module):
     """3x3 convolution of 16 maps, three stages of n blocks with 16, 32 and 64 maps, global mean, C.
 
     6n + 2 layers with weights: n = 1 is ResNet8, n = 3 is ResNet20. Batch normalisation after each convolution,
-    He initialisation, shortcuts of option A, as the original has it for CIFAR.
+    He initialisation, shortcuts of option A, as in the original for CIFAR.
 
     Args:
         input_shape: channels, height and width of one sample, at least 8 x 8 pixels.
         classes: C, the number of logits.
-        blocks: n, the number of blocks a stage.
+        blocks: n, the number of blocks per stage.
     """
 
     def __init__(self, input_shape: Sequence[int], classes: int, blocks: int) -> None:
         super().__init__()
-        channels, _, _ = image_shape(f"resnet{6 * blocks + 2}", input_shape, smallest_side=8)
+        channels, _, _ = check_image_shape(f"resnet{6 * blocks + 2}", input_shape, smallest_side=8)
         layers: list[nn.Module] = [
             nn.Conv2d(channels, _WIDTHS[0], kernel_size=3, padding=1, bias=False),
             nn.BatchNorm2d(_WIDTHS[0]),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..image_shape import image_shape
+from ..checks import check_image_shape
 
 _WIDTHS = (64, 128, 256, 512, 512)
 _HIDDEN = 512
@@ -19,8 +19,8 @@ _HIDDEN = 512
 class VGG8(nn.Module):
     """3x3 convolutions of 64, 128, 256, 512 and 512 maps, each pooled 2x2; then 512, 512, C; ReLU throughout.
 
-    No normalisation, as in the original. A map is pooled as long as both its sides have two pixels, so 28 x 28
-    and 32 x 32 images both flatten to 512 features, and so does anything from 8 x 8 on below 64 x 64.
+    No normalisation, as in the original. A map is pooled while both its sides have at least two pixels, so that all
+    images from 8 x 8 to below 64 x 64 flatten to 512 features.
 
     Args:
         input_shape: channels, height and width of one sample, at least 8 x 8 pixels.
@@ -29,7 +29,7 @@ class VGG8(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape("vgg8", input_shape, smallest_side=8)
+        channels, height, width = check_image_shape("vgg8", input_shape, smallest_side=8)
         layers: list[nn.Module] = []
         for maps in _WIDTHS:
             layers += [nn.Conv2d(channels, maps, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
@@ -46,7 +46,8 @@ class VGG8(nn.Module):
             nn.Linear(_HIDDEN, classes),
         )
         for module in [*self.convolutions, *self.head[:-1]]:
-            # PyTorch's default shrinks the signal from layer to layer; eight layers without normalisation feel it.
+            # PyTorch's default scale shrinks the signal from layer to layer, which matters in eight layers without
+            # normalisation.
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 

@@ -77,6 +77,6 @@ def _server(words: list[str]) -> int:
 
 
 def _devices(words: list[str]) -> int:
-    from mrtf_fedml.fedml_bridge.cross_device.emulate import main
+    from mrtf_fedml.fedml_bridge.backends.cross_device.emulator import main
 
     return main(words)

@@ -1,4 +1,4 @@
-"""A FedML program of the user's own, by FedMLRunner; and what crosses its sockets, byte for byte."""
+"""A FedML program with FedMLRunner, and all bytes that it sends."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
+import pytest
 
-from mrtf_fedml.fedml_bridge.cross_device.parties import exchange_of
-from mrtf_fedml.fedml_bridge.cross_device.pictures import as_on_device
-from mrtf_fedml.settings import RunSettings
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.fedml_bridge.backends.cross_device.server import make_converter
+from mrtf_fedml.fedml_bridge.backends.cross_device.torch_models import to_device_inputs
 from tests.backends.cross_device.federation import DeviceFederation
 from tests.backends.cross_silo.federation import Party
-from tests.backends.cross_silo.test_capture import Tap, crosses
-from tests.conftest import metrics, write_yaml
+from tests.backends.cross_silo.test_capture import Tap, is_sent
+from tests.conftest import read_metrics, write_yaml
 
 SAMPLES = 24
 
 
 def run_program(words: list[str]) -> int:
-    """The user's program: the two lines that name mrtf_fedml are ours."""
+    """The user's program, with two lines for mrtf_fedml."""
     import fedml
     from fedml import FedMLRunner
 
@@ -35,7 +36,7 @@ def run_program(words: list[str]) -> int:
 
 
 def server_data() -> list[Any]:
-    """FedML's eight of a server that has unlabelled pictures and nothing else; four classes."""
+    """FedML's eight-tuple of a server with unlabelled images only; four classes."""
     import torch
 
     inputs = torch.rand(SAMPLES, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -45,14 +46,15 @@ def server_data() -> list[Any]:
 
 def write_devices_data(file: Path) -> Path:
     draw = np.random.default_rng(1)
-    pictures = draw.random((40, 28, 28), dtype=np.float32)
+    images = draw.random((40, 28, 28), dtype=np.float32)
     labels = np.arange(40) % 4
-    arrays = {"x_train": pictures, "y_train": labels, "x_test": pictures[:4]}
+    arrays = {"x_train": images, "y_train": labels, "x_test": images[:4]}
     np.savez(file, **arrays, class_names=np.array(list("abcd")))
     return file
 
 
-def test_a_program_of_fedmls_runs_and_the_servers_samples_stay(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+@pytest.mark.slow
+def test_fedml_program_runs_and_sends_no_sample_of_the_server(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
     broker, s3 = mqtt_s3["customized_training_mqtt_config"], mqtt_s3["customized_training_s3_config"]
     taps = [Tap(broker["BROKER_PORT"]), Tap(urlparse(s3["CN_S3_ENDPOINT"]).port or 0)]
     tapped = {
@@ -65,18 +67,18 @@ def test_a_program_of_fedmls_runs_and_the_servers_samples_stay(tmp_path: Path, m
         server = Party(run_program, ["--cf", str(file)], tmp_path / "server.log")
         federation.parties.append(server)
         devices = federation.emulate("1-2")
-        assert server.ended() == 0, server.told
-        assert devices.ended() == 0
+        assert server.wait() == 0, server.output
+        assert devices.wait() == 0
     for tap in taps:
         tap.close()
-    assert [line["clients"] for line in metrics(federation.run_dir)] == [[0, 1], [0, 1]]
+    assert [line["clients"] for line in read_metrics(federation.run_dir)] == [[0, 1], [0, 1]]
     assert (federation.run_dir / "predictions.csv").read_text().count("\n") == SAMPLES + 1
 
-    captured = b"".join(content for tap in taps for content in tap.heard)
-    exchange = exchange_of(RunSettings.from_config(federation.config), 4)
-    start = exchange.twin.state_dict()["fc1.bias"].numpy()
-    assert crosses(start, captured), "the weights of round 0 must be seen, or nothing would be"
+    captured = b"".join(content for tap in taps for content in tap.recorded)
+    converter = make_converter(RunSettings.from_config(federation.config), 4)
+    start = converter.torch_model.state_dict()["fc1.bias"].numpy()
+    assert is_sent(start, captured), "the weights of round 0 must be recorded"
     inputs = server_data()[3][0][0]
-    for sample in as_on_device(inputs, (1, 28, 28)).numpy():
-        # A message is cut into frames, which could cut a picture in two; not each of its rows.
-        assert not any(crosses(row, captured) for row in sample[0])
+    for sample in to_device_inputs(inputs, (1, 28, 28)).numpy():
+        # A frame boundary could split an image, but not each of its rows.
+        assert not any(is_sent(row, captured) for row in sample[0])

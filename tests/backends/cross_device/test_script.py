@@ -1,4 +1,4 @@
-"""launch/cross_device.sh: a dry run by one command, with a broker and a bucket of its own, and nothing left of it."""
+"""launch/cross_device.sh: a dry run from one command, with its own broker and bucket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _run(folder: Path, config: dict[str, Any]) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.slow
-def test_one_command_runs_all_of_it(tmp_path: Path) -> None:
+def test_script_runs_broker_bucket_server_and_devices(tmp_path: Path) -> None:
     broker_port, s3_port = free_ports(2)
     address = {
         "customized_training_mqtt_config": {
@@ -45,17 +45,18 @@ def test_one_command_runs_all_of_it(tmp_path: Path) -> None:
     federation = DeviceFederation(tmp_path, address, devices=3, comm_round=1, model="resnet20")
     ended = _run(tmp_path, federation.config)
     assert ended.returncode == 0, ended.stderr
-    assert "3 emulated devices start" in ended.stderr
+    assert "starting 3 emulated devices" in ended.stderr
     assert "samples labelled" in ended.stdout
     assert (federation.run_dir / "predictions.csv").exists()
     for trace in (str(tmp_path), f"-p {broker_port}", f"-p {s3_port}"):
         left = subprocess.run(["pgrep", "-f", "--", trace], capture_output=True, text=True)
-        assert left.stdout == "", "somebody outlives the script"
+        assert left.stdout == "", "a process is still running"
 
 
-def test_a_wrong_configuration_ends_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_script_with_wrong_training_type_ends_with_code_2(tmp_path: Path) -> None:
     federation = DeviceFederation(tmp_path, {})
     federation.config["common_args"]["training_type"] = "simulation"
     ended = _run(tmp_path, federation.config)
     assert ended.returncode == 2
-    assert "is not for devices" in ended.stderr
+    assert "common_args.training_type" in ended.stderr

@@ -1,4 +1,4 @@
-"""What the federations of these tests need beside themselves: a broker, a bucket, and something to compare with."""
+"""Fixtures for federations: a broker, a bucket, and runs in one process to compare with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import small_config, write_yaml
 
 @pytest.fixture(scope="session")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of the same run in one process, made once for each set of settings."""
+    """The run directory of the same run in one process, made once per set of settings."""
     known: dict[str, Path] = {}
 
     def run(silos: int, **changes: Any) -> Path:

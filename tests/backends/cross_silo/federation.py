@@ -1,37 +1,60 @@
-"""Whole federations on this machine: real processes, real sockets, and all of it gone at the end of a test.
+"""Federations on this machine, with real processes and sockets, which end with the test.
 
-Importing FedML takes ten seconds a process. So the processes are forked from one that has imported it and done nothing
-else: a server of forks, which multiprocessing keeps for the whole session.
+Importing FedML takes ten seconds per process, so the processes are forked from a fork server that has imported it.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from tests.backends.cross_silo.certificates import Authority
 from tests.conftest import small_config, write_yaml
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["mrtf_fedml.commands.run", "mrtf_fedml.fedml_bridge.launcher", "grpc"])
+FORKS.set_forkserver_preload(["mrtf_fedml.commands.run", "mrtf_fedml.fedml_bridge.participants", "grpc"])
 
-#: Nothing here takes as long on an idle machine; a loaded one may.
+#: Seconds; far more than needed on an idle machine.
 PATIENCE = 300.0
 
 
+#: Below the ports that Linux gives to outgoing connections.
+_PORTS = range(20_000, 32_000)
+#: Open files, one per port: their locks reserve the ports for this process until it ends.
+_reserved: list[Any] = []
+
+
 def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Ports that no other process uses and that no other test process on this machine will be given."""
+    folder = Path(tempfile.gettempdir()) / f"mrtf-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(ports) == number:
+            break
+        file = (folder / str(port)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", port))
+        except OSError:
+            file.close()
+            continue
+        _reserved.append(file)
+        ports.append(port)
+    assert len(ports) == number, "no free port"
+    return ports
 
 
 def grpc_table(path: Path, ports: list[int]) -> Path:
@@ -44,12 +67,12 @@ def grpc_table(path: Path, ports: list[int]) -> Path:
 def wait_until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        assert time.monotonic() < deadline, f"after {seconds:g} s there is no: {what}"
         time.sleep(0.05)
 
 
 class Party:
-    """One process, and what it has written."""
+    """One process, and its output."""
 
     def __init__(self, run: Callable[[list[str]], int], words: list[str], log: Path) -> None:
         self.log = log
@@ -58,28 +81,30 @@ class Party:
         self.process.start()
 
     @property
-    def told(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
-    def ended(self, seconds: float = PATIENCE) -> int:
-        """Its exit code, which must come in time."""
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Wait for its exit code."""
         self.process.join(seconds)
-        assert self.process.exitcode is not None, f"still running after {seconds:g} s:\n{self.told}"
+        assert self.process.exitcode is not None, f"still running after {seconds:g} s:\n{self.output}"
         return self.process.exitcode
 
 
 class Federation:
-    """A server and its silos, from one configuration."""
+    """A server and its silos, with one configuration."""
 
     def __init__(self, folder: Path, silos: int = 3, backend: str = "GRPC", **changes: Any) -> None:
         self.folder = folder
         self.silos = silos
         self.run_dir = folder / "run"
         self.parties: list[Party] = []
+        #: The keys of comm_args that only the party of this rank has.
+        self.certificates: dict[int, dict[str, str]] = {}
         changes = {"client_num_in_total": silos, "client_num_per_round": silos, "classes_per_client": 5} | changes
         self.config = small_config(run_dir=str(self.run_dir), training_type="cross_silo", backend=backend, **changes)
         self.comm = self.config["comm_args"]
@@ -102,9 +127,17 @@ class Federation:
                 party.process.kill()
             party.process.join(10)
 
+    def use_certificates(self, authority: Authority) -> None:
+        """Let the parties that are started from now on use TLS, each with its own certificate."""
+        self.certificates = {
+            rank: authority.party(f"silo{rank}" if rank else "server") for rank in range(self.silos + 1)
+        }
+
     def start(self, rank: int, *words: str, config: dict[str, Any] | None = None) -> Party:
         """`mrtf run --rank RANK` in a process of its own."""
-        file = write_yaml(self.folder / f"{rank}-{len(self.parties)}.yaml", config or self.config)
+        config = deepcopy(config or self.config)
+        config["comm_args"] |= self.certificates.get(rank, {})
+        file = write_yaml(self.folder / f"{rank}-{len(self.parties)}.yaml", config)
         return self._add(rank, ["run", "--cf", str(file), "--rank", str(rank), *words])
 
     def resume(self) -> Party:
@@ -129,7 +162,7 @@ def _party(run: Callable[[list[str]], int], words: list[str], log: str, folder: 
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # A process group of its own: a Ctrl-C at the tests is not one at the federation.
+    # A process group of its own, so that Ctrl-C at the tests does not reach it.
     os.setsid()
     sys.exit(run(words))
 

@@ -1,4 +1,4 @@
-"""Silos with tables of their own, as raw as people have them: the server's inputs give all parties one scale."""
+"""Silos with unscaled tables of their own: all parties use the feature scale of the server's inputs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_breast_cancer
 
-from mrtf_fedml.rounds.store import RunStore
+from mrtf_fedml.training.run_directory import RunDirectory
 from tests.backends.cross_silo.federation import Federation
 
 
-def test_raw_tables_of_two_silos_are_brought_to_the_servers_scale(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_silos_with_own_files_use_the_feature_scale_of_the_server(tmp_path: Path) -> None:
     cancer = load_breast_cancer()
     order = np.random.default_rng(0).permutation(len(cancer.target))
     x, y, names = cancer.data[order], cancer.target[order], np.array(["malignant", "benign"])
@@ -22,8 +24,8 @@ def test_raw_tables_of_two_silos_are_brought_to_the_servers_scale(tmp_path: Path
     file = str(tmp_path / "party{rank}.npz")
     keys = {"model": "mlp", "hidden_size": 32, "comm_round": 8, "learning_rate": 0.03}
     with Federation(tmp_path, 2, "GRPC", own_data_file=file, **keys) as federation:
-        codes = [party.ended() for party in federation.start_all()]
-        assert codes == [0, 0, 0], "\n".join(party.told for party in federation.parties)
+        codes = [party.wait() for party in federation.start_all()]
+        assert codes == [0, 0, 0], "\n".join(party.output for party in federation.parties)
     assert json.loads((federation.run_dir / "summary.json").read_text())["accuracy"] > 0.85
-    told = RunStore(federation.run_dir).read_model()[1]["preprocessing"]
-    np.testing.assert_allclose(told["mean"], x[:150].mean(axis=0), rtol=1e-5)
+    preprocessing = RunDirectory(federation.run_dir).read_model()[1]["preprocessing"]
+    np.testing.assert_allclose(preprocessing["mean"], x[:150].mean(axis=0), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""A FedML project that exists: two lines and one word, by FedML's own entry points, in one process and across silos."""
+"""An existing FedML project runs MrTF through FedML's entry points, in one process and across silos."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.fedml_bridge.leaf_mnist import (
 )
 
 
-def test_two_lines_and_one_word_in_one_process_and_across_silos(
+def test_fedml_project_gives_equal_predictions_in_one_process_and_across_silos(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = {}
+    predictions = {}
     for name in ("simulation", "silos"):
         folder = tmp_path / name
         folder.mkdir()
@@ -29,16 +29,16 @@ def test_two_lines_and_one_word_in_one_process_and_across_silos(
         monkeypatch.chdir(folder)
         parties = _start(folder, across_silos=name == "silos")
         try:
-            assert [party.ended() for party in parties] == [0] * len(parties), parties[0].told
+            assert [party.wait() for party in parties] == [0] * len(parties), parties[0].output
         finally:
             for party in parties:
                 party.process.kill()
         (run_dir,) = (folder / "runs").iterdir()
         assert run_dir.name.startswith("mnist-MrTF-")
         assert (run_dir / "report.html").exists()
-        answers[name] = (run_dir / "predictions.csv").read_bytes()
-        assert answers[name].count(b"\n") == SERVER_SAMPLES + 1
-    assert answers["simulation"] == answers["silos"]
+        predictions[name] = (run_dir / "predictions.csv").read_bytes()
+        assert predictions[name].count(b"\n") == SERVER_SAMPLES + 1
+    assert predictions["simulation"] == predictions["silos"]
 
 
 def _start(folder: Path, across_silos: bool) -> list[Party]:

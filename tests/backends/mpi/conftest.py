@@ -91,7 +91,7 @@ def wait_for(happened: Callable[[], bool], seconds: float = START_SECONDS) -> No
 
 
 def is_gone(process: int) -> bool:
-    """Whether a process has ended; one that its parent has not yet asked for counts as ended.
+    """Whether a process has ended; a zombie counts as ended.
 
     Not while one of its threads is still on its way out: with the last of them its files are closed, and its locks go.
     """

@@ -12,8 +12,8 @@ from fedml.runner import FedMLRunner
 import mrtf_fedml
 from mrtf_fedml import MrTFAggregator, MrTFTrainer
 from mrtf_fedml.data import load
-from mrtf_fedml.fedml_bridge.arguments import settings_of
-from mrtf_fedml.fedml_bridge.offline import initialise
+from mrtf_fedml.fedml_bridge.args import settings_of
+from mrtf_fedml.fedml_bridge.fedml_init import initialize
 from mrtf_fedml.models import create_model
 from tests.fedml_bridge.fedml_project import fedml_arguments
 
@@ -28,7 +28,7 @@ class FailingTrainer(MrTFTrainer):
 def run(file: Path) -> None:
     """As FedML's own examples do it."""
     mrtf_fedml.register()
-    args = initialise(fedml_arguments(file))
+    args = initialize(fedml_arguments(file))
     settings = settings_of(args)
     dataset = load(settings)
     model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=0)

@@ -1,4 +1,4 @@
-"""Small files in the formats in which the world has the datasets."""
+"""Small files in the formats of the datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from scipy import io as matlab
 
-from mrtf_fedml.settings import DataSettings
+from mrtf_fedml.config import DataSettings
 
 
 def settings(folder: Path, dataset: str, **keys: Any) -> DataSettings:

@@ -1,4 +1,4 @@
-"""How much the tests with drawn examples draw: few, and the same ones every time; and nothing kept in the tree."""
+"""Settings of the tests with random examples: few, the same every time, without a database."""
 
 from __future__ import annotations
 

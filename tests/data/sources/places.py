@@ -1,4 +1,4 @@
-"""Every file that a reader opens: a whole dataset around it, small and valid, and where in it the file lies."""
+"""One small valid dataset per file that a reader opens, and the path of that file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 import torch
 
+from mrtf_fedml.config import DataSettings
 from mrtf_fedml.data import Source, load_source
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import DataSettings
 from tests.data.sources.formats import (
     letters,
     random_images,
@@ -48,15 +48,15 @@ class Place:
         return DataSettings(dataset=self.dataset, data_cache_dir=str(folder), max_memory_mb=MEGABYTES, **named)
 
     def outcome(self, folder: Path) -> Source | str:
-        """The samples, or the one sentence that a user is told; anything else is a fault."""
+        """The samples, or the one-line error message; anything else is a fault."""
         try:
             return load_source(self.settings(folder))
         except UserError as error:
-            told = str(error)
-            assert "\n" not in told, told
-            assert len(told) < 1000, told[:2000]
-            told.encode()
-            return told
+            message = str(error)
+            assert "\n" not in message, message
+            assert len(message) < 1000, message[:2000]
+            message.encode()
+            return message
 
 
 def _npz(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""CIFAR from its pickles, of which only arrays and containers come through."""
+"""CIFAR from its pickles, of which only arrays and containers are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_cifar10(tmp_path: Path) -> None:
     assert tensor[0, 0, 0, 1].item() == pytest.approx(test[b"data"][0, 1] / 127.5 - 1, abs=1e-6)
 
 
-def test_a_batch_as_python_2_wrote_it(tmp_path: Path) -> None:
+def test_cifar10_batch_written_by_python_2(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     pixels = bytes(number % 256 for number in range(2 * 3072))
     content = (
@@ -49,7 +49,7 @@ def test_a_batch_as_python_2_wrote_it(tmp_path: Path) -> None:
     assert source.y_test.tolist() == [7, 1]
 
 
-def test_cifar100_in_an_archive_that_nobody_unpacked(tmp_path: Path) -> None:
+def test_cifar100_from_archive(tmp_path: Path) -> None:
     contents = write_cifar100_archive(tmp_path)
     source = load_source(settings(tmp_path, "cifar100"))
     assert source.class_num == 100
@@ -59,7 +59,7 @@ def test_cifar100_in_an_archive_that_nobody_unpacked(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python.tar.gz"]
 
 
-def test_cifar100_in_a_folder(tmp_path: Path) -> None:
+def test_cifar100_from_folder(tmp_path: Path) -> None:
     contents = write_cifar100_archive(tmp_path / "archive")
     place = tmp_path / "cifar-100-python"
     place.mkdir()
@@ -79,13 +79,13 @@ class Malice:
         return os.system, (self.command,)
 
 
-def test_a_pickle_that_would_run_a_command_runs_nothing(tmp_path: Path) -> None:
+def test_pickle_that_calls_a_command_is_rejected_without_running_it(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     trace = tmp_path / "it ran"
     batch = cifar_batch(20, 10, "labels") | {b"extra": Malice(f"touch '{trace}'")}
     for protocol in (0, 2, 4, 5):
         (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps(batch, protocol))
-        with pytest.raises(UserError, match=r"names (posix|nt)\.system, which is neither .*; nothing of it was run"):
+        with pytest.raises(UserError, match=r"names (posix|nt)\.system"):
             load_source(settings(tmp_path, "cifar10"))
         assert not trace.exists(), f"protocol {protocol}"
 
@@ -100,12 +100,12 @@ def test_a_pickle_that_would_run_a_command_runs_nothing(tmp_path: Path) -> None:
     ],
     ids=["eval", "a test's helper of NumPy", "a codec", "a dotted name"],
 )
-def test_other_ways_in_are_shut(tmp_path: Path, hostile: bytes) -> None:
+def test_pickle_with_other_calls_is_rejected(tmp_path: Path, hostile: bytes) -> None:
     with pytest.raises(UserError):
         load_pickle(hostile, tmp_path / "hostile")
 
 
-def test_arrays_and_containers_of_every_protocol_come_through(tmp_path: Path) -> None:
+def test_pickled_arrays_of_every_protocol_are_read(tmp_path: Path) -> None:
     content = {
         b"a": np.arange(6, dtype=np.uint8).reshape(2, 3),
         "b": [1, (2.5, None), {"c": b"\xff\x00"}],
@@ -120,7 +120,7 @@ def test_arrays_and_containers_of_every_protocol_come_through(tmp_path: Path) ->
         assert (loaded["e"] == 1).all(), f"protocol {protocol}"
 
 
-def test_what_is_missing_or_damaged(tmp_path: Path) -> None:
+def test_missing_or_damaged_cifar_files_raise(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"cifar10 is not in .* put its files into .*cifar-10-batches-py.*download: true"
     ):
@@ -130,8 +130,8 @@ def test_what_is_missing_or_damaged(tmp_path: Path) -> None:
     whole = (place / "test_batch").read_bytes()
     no_labels = {b"data": np.zeros((3, 3072), np.uint8)}
     for content, sentence in (
-        (whole[:-2000], "damaged or cut off"),
-        (b"", "damaged or cut off"),
+        (whole[:-2000], "damaged"),
+        (b"", "damaged"),
         (pickle.dumps([1, 2]), "has no entry 'data'"),
         (pickle.dumps(no_labels), "has no entry 'labels' and so no classes"),
         (pickle.dumps(no_labels | {b"labels": [1, 2]}), r"has 3 images but labels of shape \(2,\)"),
@@ -148,11 +148,11 @@ def test_what_is_missing_or_damaged(tmp_path: Path) -> None:
         load_source(settings(tmp_path, "cifar10"))
 
 
-def test_an_archive_that_is_cut_off_or_another(tmp_path: Path) -> None:
+def test_truncated_or_foreign_archive_raises(tmp_path: Path) -> None:
     write_cifar100_archive(tmp_path)
     path = tmp_path / "cifar-100-python.tar.gz"
     path.write_bytes(path.read_bytes()[:-5000])
-    with pytest.raises(UserError, match="damaged or cut off"):
+    with pytest.raises(UserError, match="damaged"):
         load_source(settings(tmp_path, "cifar100"))
     with tarfile.open(path, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../../etc/passwd"), io.BytesIO(b""))

@@ -1,4 +1,4 @@
-"""Fetching, from a server of our own: the real ones are not needed to know that it works."""
+"""Downloads, from a local server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from torchvision import datasets
 
 from mrtf_fedml.data import load_source
-from mrtf_fedml.data.sources.downloads import downloads
+from mrtf_fedml.data.sources.downloads import list_downloads
 from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import settings, write_mnist
 
@@ -38,7 +38,7 @@ def mirror(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     server.server_close()
 
 
-def test_missing_files_are_fetched_with_torchvisions_addresses(
+def test_missing_files_are_downloaded_from_torchvisions_addresses(
     tmp_path: Path, mirror: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, address = mirror
@@ -54,7 +54,7 @@ def test_missing_files_are_fetched_with_torchvisions_addresses(
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_file_with_another_checksum_is_not_kept(
+def test_download_with_wrong_checksum_is_discarded(
     tmp_path: Path, mirror: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, address = mirror
@@ -78,7 +78,7 @@ def test_a_file_with_another_checksum_is_not_kept(
         ("usps", "usps.bz2"),
     ],
 )
-def test_without_a_network_the_user_is_told_which_files_go_where(
+def test_failed_download_error_names_missing_files_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str, named: str
 ) -> None:
     def no_network(*_: object, **__: object) -> None:
@@ -86,27 +86,27 @@ def test_without_a_network_the_user_is_told_which_files_go_where(
 
     monkeypatch.setattr(socket, "create_connection", no_network)
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         load_source(settings(tmp_path, dataset, download=True))
-    sentence = str(told.value)
+    sentence = str(caught.value)
     assert "could not be downloaded" in sentence
     assert f"dataset {dataset} needs {named}" in sentence
     assert str(tmp_path) in sentence
     assert "\n" not in sentence
 
 
-def test_what_is_there_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_files_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mnist(tmp_path)
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
     assert len(load_source(settings(tmp_path, "mnist", download=True)).x_train) == 30
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_download_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         load_source(settings(tmp_path / "file", "svhn", download=True))
 
 
-def test_only_torchvisions_datasets_can_be_fetched() -> None:
-    assert downloads("femnist") == []
-    assert {Path(file.path).name for file in downloads("svhn")} == {"train_32x32.mat", "test_32x32.mat"}
+def test_only_torchvision_datasets_can_be_downloaded() -> None:
+    assert list_downloads("femnist") == []
+    assert {Path(file.path).name for file in list_downloads("svhn")} == {"train_32x32.mat", "test_32x32.mat"}

@@ -15,7 +15,7 @@ from tests.data.sources.formats import idx_bytes, random_images, settings, write
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "zipped"])
-def test_mnist_in_torchvisions_folder_or_as_plain_files(tmp_path: Path, zipped: bool) -> None:
+def test_mnist_in_torchvision_folder_or_plain_files(tmp_path: Path, zipped: bool) -> None:
     for number, place in enumerate(("MNIST/raw", "", "mnist")):
         folder, where = tmp_path / str(number), f"folder {place!r}"
         arrays = write_mnist(folder / place, zipped=zipped)
@@ -29,14 +29,14 @@ def test_mnist_in_torchvisions_folder_or_as_plain_files(tmp_path: Path, zipped: 
         assert not source.augments, where
 
 
-def test_names_with_a_dot_as_some_unpackers_write_them(tmp_path: Path) -> None:
+def test_idx_file_names_with_a_dot(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     for path in list(tmp_path.iterdir()):
         path.rename(tmp_path / path.name.replace("-idx", ".idx"))
     assert len(load_source(settings(tmp_path, "mnist")).x_train) == 30
 
 
-def test_fashion_mnist_has_its_own_folder_and_names(tmp_path: Path) -> None:
+def test_fashion_mnist_folder_and_class_names(tmp_path: Path) -> None:
     write_mnist(tmp_path / "MNIST/raw", train=40)
     write_mnist(tmp_path / "FashionMNIST/raw", train=30, zipped=True)
     source = load_source(settings(tmp_path, "fashion_mnist"))
@@ -44,7 +44,7 @@ def test_fashion_mnist_has_its_own_folder_and_names(tmp_path: Path) -> None:
     assert source.class_names[9] == "Ankle boot"
 
 
-def test_what_torchvision_reads_is_what_we_read(tmp_path: Path) -> None:
+def test_idx_arrays_equal_torchvisions(tmp_path: Path) -> None:
     from torchvision.datasets import MNIST
 
     write_mnist(tmp_path / "MNIST/raw")
@@ -55,17 +55,17 @@ def test_what_torchvision_reads_is_what_we_read(tmp_path: Path) -> None:
         assert theirs.targets.tolist() == labels.tolist()
 
 
-def test_missing_files_are_named_with_their_place(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as told:
+def test_missing_idx_files_are_named_with_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
         load_source(settings(tmp_path, "mnist"))
-    sentence = str(told.value)
+    sentence = str(caught.value)
     assert "train-images-idx3-ubyte" in sentence
     assert str(tmp_path / "MNIST/raw") in sentence
     assert "download: true" in sentence
     assert "\n" not in sentence
 
 
-def test_one_missing_file_is_named_alone(tmp_path: Path) -> None:
+def test_single_missing_idx_file_is_named(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(UserError, match="needs t10k-labels-idx1-ubyte, which"):
@@ -75,34 +75,34 @@ def test_one_missing_file_is_named_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is no idx file"),
-        (b"<html>404</html>", "is no idx file"),
-        (b"\0\0\x08\x03\0\0", "damaged or cut off .it ends inside its header"),
-        (idx_bytes(random_images(30, 28, 28))[:-5], "promises 23520 bytes but it has 23515"),
-        (idx_bytes(random_images(30)), "holds 1 axes of the type 8 where 3"),
+        (b"", "is not an idx file"),
+        (b"<html>404</html>", "is not an idx file"),
+        (b"\0\0\x08\x03\0\0", "it ends inside its header"),
+        (idx_bytes(random_images(30, 28, 28))[:-5], "announces 23520 bytes but it has 23515"),
+        (idx_bytes(random_images(30)), "has 1 axes of type 8 instead of 3"),
         (idx_bytes(random_images(29, 28, 28)), "y_train has 30 entries but x_train has 29"),
     ],
     ids=["empty", "another file", "a cut header", "cut off", "labels for images", "an image too few"],
 )
-def test_damaged_files_get_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_damaged_idx_file_raises(tmp_path: Path, content: bytes, sentence: str) -> None:
     write_mnist(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         load_source(settings(tmp_path, "mnist"))
 
 
-def test_a_cut_off_archive_gets_a_sentence(tmp_path: Path) -> None:
+def test_truncated_idx_archive_raises(tmp_path: Path) -> None:
     write_mnist(tmp_path, zipped=True)
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=r"train-images-idx3-ubyte.gz' is damaged or cut off .*; fetch it again"):
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte.gz' is damaged"):
         load_source(settings(tmp_path, "mnist"))
     path.write_bytes(b"not gzip")
-    with pytest.raises(UserError, match="damaged or cut off"):
+    with pytest.raises(UserError, match="damaged"):
         load_source(settings(tmp_path, "mnist"))
 
 
-def test_labels_beyond_nine_are_refused(tmp_path: Path) -> None:
+def test_idx_labels_above_nine_raise(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     path = tmp_path / "train-labels-idx1-ubyte.gz"
     (tmp_path / "train-labels-idx1-ubyte").unlink()
@@ -111,9 +111,9 @@ def test_labels_beyond_nine_are_refused(tmp_path: Path) -> None:
         load_source(settings(tmp_path, "mnist"))
 
 
-def test_a_thousand_clients_cost_the_memory_of_the_data(tmp_path: Path) -> None:
+def test_thousand_clients_need_only_the_memory_of_the_data(tmp_path: Path) -> None:
+    from mrtf_fedml.config import RunSettings, TrainSettings
     from mrtf_fedml.data import load
-    from mrtf_fedml.settings import RunSettings, TrainSettings
 
     write_mnist(tmp_path, train=20_000, test=100)
     data = settings(tmp_path, "mnist", partition_method="dirichlet", partition_alpha=0.1)

@@ -1,4 +1,4 @@
-"""A folder a class for the clients, a flat folder for the server."""
+"""Image folders of the clients and the server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mrtf_fedml.config import DataSettings
 from mrtf_fedml.data import load_source
 from mrtf_fedml.data.sources.source import Source
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.settings import DataSettings
 from tests.data.sources.formats import random_images, write_image
 
 
@@ -33,7 +33,7 @@ def load(folder: Path, **keys: Any) -> Source:
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (8, 6, 3)])
-def test_classes_are_folders_and_ids_are_file_names(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_image_classes_are_folders_and_ids_are_file_names(tmp_path: Path, shape: tuple[int, ...]) -> None:
     write_folders(tmp_path, *shape)
     source = load(tmp_path)
     assert source.x_train.shape == (12, *shape)
@@ -45,7 +45,7 @@ def test_classes_are_folders_and_ids_are_file_names(tmp_path: Path, shape: tuple
     assert source.y_test is None
 
 
-def test_sizes_are_unified_to_the_commonest_or_the_one_that_is_set(tmp_path: Path) -> None:
+def test_images_are_resized_to_most_frequent_or_configured_size(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     write_image(tmp_path / "clients/cat/large.jpg", random_images(40, 30))
     write_image(tmp_path / "server/large.bmp", random_images(16, 12))
@@ -54,14 +54,14 @@ def test_sizes_are_unified_to_the_commonest_or_the_one_that_is_set(tmp_path: Pat
     assert load(tmp_path, image_size=10).x_train.shape == (13, 10, 10)
 
 
-def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
+def test_one_colour_image_converts_all_to_colour(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     write_image(tmp_path / "clients/cat/colour.png", random_images(8, 6, 3))
     assert load(tmp_path).x_train.shape == (13, 8, 6, 3)
     assert load(tmp_path).x_test.shape == (5, 8, 6, 3)
 
 
-def test_other_modes_of_pillow(tmp_path: Path) -> None:
+def test_other_pillow_modes_are_converted(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     deep = np.full((8, 6), 40000, dtype=np.uint16)
     Image.fromarray(deep).save(tmp_path / "server/deep.png")
@@ -71,7 +71,7 @@ def test_other_modes_of_pillow(tmp_path: Path) -> None:
     assert (source.x_test[source.ids.index("deep.png")] == 40000 >> 8).all()
 
 
-def test_a_photograph_on_its_side_is_turned(tmp_path: Path) -> None:
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     upright = random_images(8, 6)
     exif = Image.Exif()
@@ -81,7 +81,7 @@ def test_a_photograph_on_its_side_is_turned(tmp_path: Path) -> None:
     assert (source.x_test[source.ids.index("turned.png")] == upright).all()
 
 
-def test_a_server_folder_with_the_classes_folders_seals_labels(tmp_path: Path) -> None:
+def test_server_subfolders_named_after_classes_give_labels(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     for name in ("cat", "dog"):
         write_image(tmp_path / "test" / name / "x.png", random_images(8, 6))
@@ -91,7 +91,7 @@ def test_a_server_folder_with_the_classes_folders_seals_labels(tmp_path: Path) -
     assert source.y_test.tolist() == [1, 2]
 
 
-def test_hidden_and_other_files_are_not_images(tmp_path: Path) -> None:
+def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     (tmp_path / "clients/cat/Thumbs.db").write_bytes(b"x")
     (tmp_path / "server/.DS_Store.png").write_bytes(b"x")
@@ -100,7 +100,7 @@ def test_hidden_and_other_files_are_not_images(tmp_path: Path) -> None:
     assert (len(source.x_train), len(source.x_test), source.class_num) == (12, 5, 3)
 
 
-def test_files_that_are_passed_over_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_files_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_folders(tmp_path, 8, 6)
     with caplog.at_level(logging.WARNING, logger="mrtf_fedml"):
         load(tmp_path)
@@ -111,11 +111,15 @@ def test_files_that_are_passed_over_are_told_of(tmp_path: Path, caplog: pytest.L
         (tmp_path / "server/drawing.svg").write_bytes(b"x")
         (tmp_path / "server/Thumbs.db").write_bytes(b"x")
         load(tmp_path)
-    assert [told.rpartition(": ")[2] for told in caplog.messages] == ["one.heic", "loose.png", "drawing.svg, gone.png"]
-    assert "in no class's subfolder" in caplog.messages[1]
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == [
+        "one.heic",
+        "loose.png",
+        "drawing.svg, gone.png",
+    ]
+    assert "not in the subfolder of a class" in caplog.messages[1]
 
 
-def test_a_class_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_removed_while_listed_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_folders(tmp_path, 8, 6)
     listing = Path.rglob
 
@@ -125,26 +129,26 @@ def test_a_class_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: p
             shutil.rmtree(folder, ignore_errors=True)
 
     monkeypatch.setattr(Path, "rglob", vanishing)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         load(tmp_path)
-    assert "\n" not in str(told.value)
-    assert "cat" in str(told.value) or "clients" in str(told.value)
+    assert "\n" not in str(caught.value)
+    assert "cat" in str(caught.value) or "clients" in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["clients/cat", "server"])
 @pytest.mark.parametrize("keep", [0, 30, -40])
-def test_a_corrupt_image_is_named(tmp_path: Path, place: str, keep: int) -> None:
+def test_corrupt_image_is_named(tmp_path: Path, place: str, keep: int) -> None:
     write_folders(tmp_path, 30, 20)
     path = next((tmp_path / place).iterdir())
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         load(tmp_path)
-    assert f"image {str(path)!r} cannot be read" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert f"image {str(path)!r} cannot be read" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_missing_and_empty_folders(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data_args.data_file is not given; name the folder with the clients' images"):
+def test_missing_and_empty_image_folders_raise(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data_args.data_file"):
         load(tmp_path, data_file=None)
     with pytest.raises(UserError, match=r"clients' does not exist; set data_args.data_file"):
         load(tmp_path)
@@ -158,9 +162,7 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
     write_image(tmp_path / "clients/cat/a.png", random_images(4, 4))
     with pytest.raises(UserError, match=r"server' has no image for the server"):
         load(tmp_path)
-    with pytest.raises(
-        UserError, match=r"data_args.server_file is not given; name the folder with the server's images"
-    ):
+    with pytest.raises(UserError, match=r"data_args.server_file"):
         load(tmp_path, server_file=None)
     write_image(tmp_path / "server/a.png", random_images(4, 4))
     with pytest.raises(UserError, match="a classifier needs at least two"):
@@ -170,16 +172,16 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["clients/cat", "server"])
-@pytest.mark.parametrize(("kind", "sentence"), [(np.float32, "fractions"), (np.int32, "whole numbers of 32 bits")])
-def test_pixels_without_a_scale_are_refused(tmp_path: Path, place: str, kind: Any, sentence: str) -> None:
+@pytest.mark.parametrize(("kind", "sentence"), [(np.float32, "floating-point"), (np.int32, "32-bit integers")])
+def test_pixels_without_a_scale_raise(tmp_path: Path, place: str, kind: Any, sentence: str) -> None:
     write_folders(tmp_path, 8, 6)
     path = tmp_path / place / "deep.tif"
     Image.fromarray(np.linspace(0, 1, 48).reshape(8, 6).astype(np.float32).astype(kind)).save(path)
-    with pytest.raises(UserError, match=f"its pixels are {sentence} without a scale; save it with 8 or 16 bits"):
+    with pytest.raises(UserError, match=f"its pixels are {sentence}"):
         load(tmp_path)
 
 
-def test_sixteen_bits_keep_their_scale_in_every_format(tmp_path: Path) -> None:
+def test_sixteen_bit_images_are_scaled_in_every_format(tmp_path: Path) -> None:
     write_folders(tmp_path, 8, 6)
     deep = np.linspace(0, 65535, 48).reshape(8, 6).astype(np.uint16)
     for suffix in ("png", "tif", "pgm"):
@@ -189,7 +191,7 @@ def test_sixteen_bits_keep_their_scale_in_every_format(tmp_path: Path) -> None:
         assert (source.x_test[source.ids.index(f"deep.{suffix}")] == deep >> 8).all()
 
 
-def test_a_file_is_only_what_its_suffix_may_be(tmp_path: Path) -> None:
+def test_image_of_unsupported_format_raises(tmp_path: Path) -> None:
     """Pillow hands PostScript to another program, whatever the file's name is."""
     write_folders(tmp_path, 8, 6)
     Image.new("RGB", (6, 8)).save(tmp_path / "image.eps")

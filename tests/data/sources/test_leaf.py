@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mrtf_fedml.data import load_source, to_tensor
-from mrtf_fedml.data.sources.shakespeare import ALL_LETTERS
+from mrtf_fedml.data.sources.leaf import ALL_LETTERS
 from mrtf_fedml.data.sources.source import Source
 from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import letters, settings, write_femnist, write_leaf
@@ -51,7 +51,7 @@ def check_femnist(source: Source, where: str) -> None:
     assert to_tensor(np.full((1, 28, 28), 255, np.uint8)).max() == 1, where
 
 
-def test_both_parts_in_one_folder_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_leaf_parts_in_one_folder_are_distinguished_by_name(tmp_path: Path) -> None:
     write_femnist(tmp_path / "apart")
     place = tmp_path / "femnist"
     place.mkdir()
@@ -60,7 +60,7 @@ def test_both_parts_in_one_folder_are_told_apart_by_name(tmp_path: Path) -> None
     assert len(load_source(settings(tmp_path, "femnist")).x_train) == 120
 
 
-def test_users_of_one_part_alone(tmp_path: Path) -> None:
+def test_leaf_users_in_one_part_only(tmp_path: Path) -> None:
     write_leaf(tmp_path, "train", 0, {"a": letters(5, 1), "b": letters(5, 2), "nothing": ([], [])})
     write_leaf(tmp_path, "test", 0, {"b": letters(2, 3), "c": letters(2, 4)})
     source = load_source(settings(tmp_path, "femnist"))
@@ -70,11 +70,11 @@ def test_users_of_one_part_alone(tmp_path: Path) -> None:
     assert source.users.test.tolist() == [1, 1, 2, 2]
 
 
-def test_leafs_alphabet_has_eighty_letters() -> None:
+def test_leaf_alphabet_has_eighty_letters() -> None:
     assert len(ALL_LETTERS) == len(set(ALL_LETTERS)) == 80
 
 
-def test_shakespeare_as_indices_that_stay_whole(tmp_path: Path) -> None:
+def test_shakespeare_samples_are_integer_indices(tmp_path: Path) -> None:
     text = LINE + "d all the clouds that lour'd upon our house\n"
     write_leaf(tmp_path / "shakespeare", "train", 0, {"KING_RICHARD": windows(text), "DUKE": windows(text[:90])})
     write_leaf(tmp_path / "shakespeare", "test", 0, {"DUKE": windows(text[5:])})
@@ -90,7 +90,7 @@ def test_shakespeare_as_indices_that_stay_whole(tmp_path: Path) -> None:
     assert (tensor.dtype, tensor.shape) == (torch.int64, (len(source.x_train), 80))
 
 
-def test_letters_outside_the_alphabet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_letters_outside_the_alphabet_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = LINE[:-1] + "$" + "dé𝄞 all"
     for part in ("train", "test"):
         write_leaf(tmp_path, part, 0, {"KING": windows(text)})
@@ -120,31 +120,31 @@ def change(path: Path, **entries: Any) -> None:
         ({"users": [], "user_data": {}}, "hold no sample"),
     ],
 )
-def test_what_is_not_leafs(tmp_path: Path, entries: dict[str, Any], sentence: str) -> None:
+def test_invalid_leaf_file_raises(tmp_path: Path, entries: dict[str, Any], sentence: str) -> None:
     write_leaf(tmp_path, "test", 0, {"a": letters(2, 1)})
     change(write_leaf(tmp_path, "train", 0, {"a": letters(2, 1)}), **entries)
-    with pytest.raises(UserError, match=sentence) as told:
+    with pytest.raises(UserError, match=sentence) as caught:
         load_source(settings(tmp_path, "femnist"))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_windows_of_different_lengths_and_long_labels(tmp_path: Path) -> None:
+def test_invalid_shakespeare_windows_raise(tmp_path: Path) -> None:
     write_leaf(tmp_path, "test", 0, {"a": windows(LINE + "d a")})
     for x, y, sentence in (
         ([LINE, LINE[:-1]], ["a", "b"], "79 to 80 characters"),
         ([LINE], ["ab"], "a label is not a single character"),
-        ([5], ["a"], "x and y must be texts"),
+        ([5], ["a"], "x and y must be strings"),
     ):
         write_leaf(tmp_path, "train", 0, {"a": (x, y)})
         with pytest.raises(UserError, match=sentence):
             load_source(settings(tmp_path, "shakespeare"))
 
 
-def test_missing_and_cut_off_files(tmp_path: Path) -> None:
+def test_missing_and_truncated_leaf_files_raise(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"femnist needs LEAF's files '.*femnist/train/\*.json' and .*test.*; put them"):
         load_source(settings(tmp_path, "femnist", download=True))
     write_femnist(tmp_path / "femnist")
     path = next((tmp_path / "femnist/train").iterdir())
     path.write_text(path.read_text()[:-100])
-    with pytest.raises(UserError, match=rf"{path.name}' is damaged or cut off"):
+    with pytest.raises(UserError, match=rf"{path.name}' is damaged"):
         load_source(settings(tmp_path, "femnist"))

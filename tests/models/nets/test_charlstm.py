@@ -1,13 +1,13 @@
 import pytest
 import torch
 
+from mrtf_fedml.config import ModelSettings
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import CharLSTM, FeatureTap, create_model
-from mrtf_fedml.models.text_shape import vocabulary_of
-from mrtf_fedml.settings import ModelSettings
+from mrtf_fedml.models import CharLSTM, FeatureExtractor, create_model
+from mrtf_fedml.models.checks import infer_vocabulary_size
 
 
-def test_parameters_counted_by_hand():
+def test_charlstm_number_of_parameters():
     """Four gates a layer; PyTorch keeps two biases a gate."""
     embedding = 80 * 8
     first = 4 * (8 * 256 + 256 * 256 + 2 * 256)
@@ -17,24 +17,24 @@ def test_parameters_counted_by_hand():
     assert sum(p.numel() for p in model.parameters()) == embedding + first + second + out == 819_920
 
 
-def test_features_are_the_last_output():
+def test_charlstm_features_are_last_lstm_output():
     model, inputs = CharLSTM((7,), 5, vocabulary=11), torch.randint(11, (3, 7))
-    tap = FeatureTap(model, None, inputs[:2])
+    extractor = FeatureExtractor(model, None, inputs[:2])
     with torch.no_grad():
-        logits, features = tap.read(model, inputs)
+        logits, features = extractor.extract(model, inputs)
         assert torch.equal(features, model.lstm(model.embedding(inputs))[0][:, -1])
         assert torch.equal(model(inputs.float()), logits), "indices that were stored as floats"
-    assert (tap.layer, logits.shape, features.shape) == ("classifier", (3, 5), (3, 256))
+    assert (extractor.layer, logits.shape, features.shape) == ("classifier", (3, 5), (3, 256))
 
 
-def test_the_vocabulary_is_the_classes_unless_it_is_given():
+def test_charlstm_vocabulary_defaults_to_classes():
     assert create_model(ModelSettings(model="charlstm"), (7,), 5, seed=0).embedding.num_embeddings == 5
     settings = ModelSettings(model="charlstm", vocabulary=9)
     assert create_model(settings, (7,), 5, seed=0).embedding.num_embeddings == 9
 
 
-def test_images_are_refused():
-    with pytest.raises(UserError, match="'charlstm' wants sequences of character indices, but a sample here is 1 x 8"):
+def test_charlstm_rejects_images():
+    with pytest.raises(UserError, match="'charlstm' needs sequences of character indices"):
         CharLSTM((1, 8), 5, vocabulary=5)
 
 
@@ -49,5 +49,5 @@ def test_images_are_refused():
         ([None], None),
     ],
 )
-def test_the_vocabulary_of_texts_and_of_what_is_none(inputs, size):
-    assert vocabulary_of(*inputs) == size
+def test_infer_vocabulary_size_of_indices_and_other_inputs(inputs, size):
+    assert infer_vocabulary_size(*inputs) == size

@@ -3,18 +3,18 @@ import torch
 from mrtf_fedml.models import MLPNet
 
 
-def test_parameters_at_28_x_28():
+def test_mlp_number_of_parameters_at_28_x_28():
     # 784*1024+1024 = 803,840; 1024*1024+1024 = 1,049,600; 1024*128+128 = 131,200; 128*10+10 = 1,290
     model = MLPNet((1, 28, 28), classes=10)
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_985_930
 
 
-def test_shapes_of_any_input():
+def test_mlp_accepts_any_input_shape():
     for shape in [(1, 28, 28), (8, 8), (13,)]:
         assert MLPNet(shape, classes=5, feature_size=2)(torch.randn(3, *shape)).shape == (3, 5)
 
 
-def test_forward_is_three_hidden_layers_with_relu():
+def test_mlp_forward_equals_three_hidden_layers_with_relu():
     model = MLPNet((2, 3), classes=4, feature_size=7)
     inputs = torch.randn(5, 2, 3)
     hidden = inputs.reshape(5, 6)

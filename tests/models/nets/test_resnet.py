@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from mrtf_fedml.errors import UserError
-from mrtf_fedml.models import FeatureTap, ResNet
+from mrtf_fedml.models import FeatureExtractor, ResNet
 from mrtf_fedml.models.nets.resnet import ResidualBlock
 
 
@@ -13,7 +13,7 @@ def block(before, maps):
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(1, 75_290), (3, 269_722)])
-def test_parameters_counted_by_hand(blocks, expected):
+def test_resnet_number_of_parameters(blocks, expected):
     first = 9 * 3 * 16 + 2 * 16
     stages = sum(block(b, m) + (blocks - 1) * block(m, m) for b, m in [(16, 16), (16, 32), (32, 64)])
     model = ResNet((3, 32, 32), 10, blocks)
@@ -22,7 +22,7 @@ def test_parameters_counted_by_hand(blocks, expected):
     assert len(layers) == 6 * blocks + 2
 
 
-def test_the_shortcut_has_no_weights_and_fills_with_zeros():
+def test_residual_block_shortcut_pads_with_zeros():
     unit = ResidualBlock(2, 4, stride=2).eval()
     nn.init.zeros_(unit.convolution2.weight)
     inputs = torch.rand(1, 2, 5, 5)
@@ -33,15 +33,15 @@ def test_the_shortcut_has_no_weights_and_fills_with_zeros():
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 9, 8)], ids=str)
-def test_features_are_what_the_convolutions_give(shape):
+def test_resnet_features_are_output_of_convolutions(shape):
     model, inputs = ResNet(shape, 4, blocks=1).eval(), torch.randn(3, *shape)
-    tap = FeatureTap(model, None, inputs[:2])
+    extractor = FeatureExtractor(model, None, inputs[:2])
     with torch.no_grad():
-        logits, features = tap.read(model, inputs)
+        logits, features = extractor.extract(model, inputs)
         assert torch.equal(features, model.convolutions(inputs))
-    assert (tap.layer, logits.shape, features.shape) == ("classifier", (3, 4), (3, 64))
+    assert (extractor.layer, logits.shape, features.shape) == ("classifier", (3, 4), (3, 64))
 
 
-def test_what_is_no_image_is_refused_by_its_own_name():
-    with pytest.raises(UserError, match="'resnet20' wants images"):
+def test_resnet_rejects_samples_that_are_not_images():
+    with pytest.raises(UserError, match="'resnet20' needs images"):
         ResNet((64,), 4, blocks=3)

@@ -1,0 +1,93 @@
+"""The callback that writes the run directory: metrics and a checkpoint per round, and the results at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..data.formatting import escape_markdown
+from ..data.preprocessing import Preprocessing
+from ..diagnostics.accuracy_estimate import format_estimate
+from ..training.outputs import model_header
+from .base import Callback
+
+if TYPE_CHECKING:
+    from ..training.loop import Run
+
+
+class Recorder(Callback):
+    """Without it nothing of a run is saved, and it cannot be resumed."""
+
+    def __init__(self, ids: list[str], class_names: list[str], preprocessing: Preprocessing) -> None:
+        self.ids = ids
+        self.class_names = class_names
+        self.preprocessing = preprocessing
+
+    def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
+        """Write the metrics, then the checkpoint: a checkpoint marks its round as finished."""
+        run.directory.append_metrics(line)
+        run.directory.save_state(run.state, run.settings.common.keep_states)
+
+    def on_end(self, run: Run, summary: dict[str, Any]) -> None:
+        """Write predictions, model, model card and summary."""
+        context, train = run.context, run.settings.train
+        run.directory.write_predictions(run.prediction_logits(), self.ids, self.class_names)
+        header = model_header(
+            context.model, run.settings.model, context.inputs.shape[1:], self.class_names, self.preprocessing
+        )
+        run.directory.write_model(run.state.prediction_weights, header)
+        card = format_model_card(header, summary, train.client_num_in_total, train.client_num_per_round)
+        run.directory.write_text("model_card.md", card)
+        run.directory.write_json("summary.json", summary)
+
+
+def format_model_card(header: Mapping[str, Any], summary: Mapping[str, Any], clients: int, per_round: int) -> str:
+    """model_card.md: what the model was trained for, by which parties, its score and its limits.
+
+    Args:
+        header: of the model file.
+        summary: summary.json.
+        clients: K.
+        per_round: how many of them took part in each round.
+    """
+    scale = "standardised by the numbers in the file's header" if header["preprocessing"]["mean"] else "as they are"
+    kinds = {"pixels": "uint8 images, scaled to [-1, 1]", "numbers": f"numbers, {scale}", "tokens": "indices"}
+    preset = f" (preset {summary['preset']})" if summary["preset"] else ""
+    lines = [
+        "# Model card",
+        "",
+        f"- **Output:** one of {len(header['class_names'])} classes: "
+        + escape_markdown(", ".join(header["class_names"])),
+        f"- **Input:** samples of the shape {' x '.join(map(str, header['input_shape']))}; "
+        f"{kinds[header['preprocessing']['kind']]}",
+        f"- **Model:** `{header['model']['model']}`, by mrtf_fedml {header['version']}",
+        f"- **Training:** {summary['algorithm']}{preset}, {summary['rounds']} of {summary['rounds_requested']} rounds, "
+        f"{per_round} of {clients} clients in each",
+        f"- **Score:** {_format_score(summary)}",
+        "",
+        *_format_warnings(summary.get("warnings") or []),
+        "## Limits",
+        "",
+        f"- If the algorithm refines (MrTF, FedDF), the server's {summary['samples_labelled']} unlabelled samples were "
+        "used in training: a score on them says less about other samples.",
+        "- The confidences are the softmax of the model. They are not calibrated.",
+        "- A class that no client has cannot be learnt.",
+        "",
+        "`mrtf predict RUN_DIR INPUT` labels more samples of the same kind.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _format_score(summary: Mapping[str, Any]) -> str:
+    if summary["accuracy"] is None:
+        estimate, unknown = format_estimate(summary), "unknown: the server's set has no labels"
+        return unknown if estimate is None else f"{unknown}; estimated {estimate}"
+    return (
+        f"accuracy {summary['accuracy']:.4f}, macro F1 {summary['macro_f1']:.4f}, on the server's set; its labels were "
+        "used for nothing else"
+    )
+
+
+def _format_warnings(warnings: Sequence[str]) -> list[str]:
+    return ["## Warnings", "", *(f"- {escape_markdown(warning)}" for warning in warnings), ""] if warnings else []

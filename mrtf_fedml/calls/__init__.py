@@ -1,1 +1,0 @@
-"""What a Python program calls: labels for arrays it holds, or a configuration run, as objects that come back."""

@@ -1,0 +1,298 @@
+"""A run's dataset from a program's own arrays, tensors, tables or loaders, one per party."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ..config import RunSettings
+from ..errors import UserError
+from ..rng import fork_rng
+from .dataset import TransductiveDataset
+from .formatting import format_list, quote
+from .loader import from_source
+from .server_set import read_test_global
+from .sources.files import first_line
+from .sources.source import Array, Users, check_samples, make_source
+
+#: The value of `data_args.dataset` for in-memory data.
+ARRAYS = "arrays"
+
+#: Samples per batch of a torch Dataset; it affects only the speed.
+_BATCH_SIZE = 256
+
+
+def list_clients(clients: Any) -> list[Any]:
+    """The clients as a list with one entry each."""
+    if clients is None or isinstance(clients, str | bytes) or not isinstance(clients, Iterable):
+        raise UserError("label() needs clients: a list with a pair (x, y) for each of them")
+    entries = list(clients.values()) if isinstance(clients, Mapping) else list(clients)
+    if not entries:
+        raise UserError("clients is empty; pass a pair (x, y) for each client")
+    if len(entries) == 2 and all(isinstance(part, np.ndarray) or hasattr(part, "columns") for part in entries):
+        raise UserError("clients is one pair (x, y); pass a list of pairs, [(x, y), ...], one for each client")
+    return entries
+
+
+def from_arrays(
+    x_server: Any,
+    clients: Sequence[Any],
+    settings: RunSettings,
+    *,
+    y_server: Any = None,
+    ids: Any = None,
+    classes: Iterable[Any] | None = None,
+    tokens: bool = False,
+) -> tuple[TransductiveDataset, list[Any]]:
+    """The dataset of a run, and the caller's label of each class.
+
+    Args:
+        x_server: the server's samples.
+        clients: each client's samples and labels.
+        settings: the run's settings; the number of clients is that of `clients`.
+        y_server: the server's true labels if known, only for the evaluator; None for a label that is not known.
+        ids: the identifiers of the server's samples; by default the index of a table.
+        classes: all labels, if the clients do not have all of them.
+        tokens: the samples are rows of indices of letters or words.
+    """
+    first = clients[0][0] if isinstance(clients[0], tuple | list) and clients[0] else clients[0]
+    columns = column_names(first)
+    parts = [client_arrays(client, f"clients[{index}]", columns) for index, client in enumerate(clients)]
+    arrays, server = [inputs for inputs, _ in parts], server_array(x_server, columns)
+    _check_same_kind(arrays, server)
+    labels = [_require_labels(own, f"clients[{index}]") for index, (_, own) in enumerate(parts)]
+    class_labels = _class_labels(labels, classes)
+    class_index = {value: index for index, value in enumerate(class_labels)}
+    if ids is None and column_names(x_server) is not None:
+        ids = [str(name) for name in x_server.index]
+    source = make_source(
+        ARRAYS,
+        "label()",
+        x_train=np.concatenate(arrays),
+        y_train=_to_class_indices([value for own in labels for value in own], class_index, "y"),
+        x_test=server,
+        y_test=None if y_server is None else _true_labels(y_server, class_index, len(server)),
+        class_names=[str(value) for value in class_labels],
+        ids=None if ids is None else list(ids),
+        users=Users(
+            [str(index) for index in range(len(clients))],
+            np.repeat(np.arange(len(clients)), [len(array) for array in arrays]).astype(np.int64),
+            np.full(len(server), -1, dtype=np.int64),
+        ),
+        tokens=tokens,
+        features=columns,
+        allow_unknown=True,
+    )
+    return from_source(source, settings), class_labels
+
+
+def client_arrays(client: Any, what: str, columns: Sequence[str] | None) -> tuple[Array, list[Any]]:
+    """One client's samples [N, ...] and N labels as Python values.
+
+    Args:
+        client: a pair (x, y), a DataLoader, a torch Dataset, or an iterable of (x, y) batches.
+        what: the client's name in messages.
+        columns: the column names of a table, in the required order; None for arrays.
+    """
+    if isinstance(client, tuple | list) and len(client) == 2 and not _is_batches(client):
+        inputs, labels = to_array(client[0], f"{what}'s x", columns), label_values(client[1], what)
+    else:
+        inputs, labels = _read_batches(client, what)
+    if len(labels) != len(inputs):
+        raise UserError(f"{what} has {len(inputs)} samples but {len(labels)} labels; pass one label per sample")
+    return inputs, labels
+
+
+def server_array(samples: Any, columns: Sequence[str] | None) -> Array:
+    """The server's samples [M, ...], in their own order; labels of batches are discarded."""
+    if isinstance(samples, DataLoader | Dataset) or (isinstance(samples, list | tuple) and _is_batches(samples)):
+        batches = samples if not isinstance(samples, Dataset) else DataLoader(samples, batch_size=_BATCH_SIZE)
+        try:
+            return read_test_global(batches).inputs.numpy()
+        except UserError as error:
+            message = str(error).replace("the dataset's test_global", "x_server").replace("test_global", "x_server")
+            raise UserError(message) from error
+    return to_array(samples, "x_server", columns)
+
+
+def to_array(samples: Any, what: str, columns: Sequence[str] | None = None) -> Array:
+    """An array, a tensor, a table or nested lists as one validated array of numbers."""
+    array = _convert_array(samples, what, columns)
+    if array.dtype.kind in "OUS":
+        raise UserError(
+            f"{what} holds strings or other objects{_name_bad_column(samples)}; convert them to numbers first "
+            "(for example with pandas.get_dummies)"
+        )
+    check_samples("label()", what, array)
+    return array
+
+
+def column_names(samples: Any) -> list[str] | None:
+    """The column names of a table; None for other types."""
+    columns = getattr(samples, "columns", None)
+    return None if columns is None else [str(name) for name in columns]
+
+
+def label_values(labels: Any, what: str) -> list[Any]:
+    """Labels as Python values: strings, integers, booleans; None for a missing one."""
+    array = _convert_array(labels, f"{what}'s y")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise UserError(
+            f"{what}'s y has shape {array.shape}; pass one label per sample (np.argmax(..., axis=1) converts one-hot "
+            "rows)"
+        )
+    return [_label_value(value, what, row) for row, value in enumerate(array.tolist())]
+
+
+def _label_value(value: Any, what: str, row: int) -> Any:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    is_missing = value is None or value == "" or value != value
+    if is_missing:
+        return None
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise UserError(f"{what}'s y: the label of sample {row} is {value}; labels must be integers or strings")
+        return int(value)
+    if not isinstance(value, str | int):
+        raise UserError(
+            f"{what}'s y: the label of sample {row} is a {type(value).__name__}; labels must be integers or strings"
+        )
+    return value
+
+
+def _convert_array(values: Any, what: str, columns: Sequence[str] | None = None) -> Array:
+    if values is None:
+        raise UserError(f"{what} is None; pass an array")
+    own = column_names(values)
+    if own is not None and columns is not None and own != list(columns):
+        values = _reorder_columns(values, own, columns, what)
+    try:
+        if isinstance(values, Tensor):
+            tensor = values.detach().cpu()
+            return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+        to_dense: Callable[[], Any] | None = getattr(values, "toarray", None)
+        return np.asarray(values if to_dense is None else to_dense())
+    # Rows of different lengths, or a type of another library that does not convert.
+    except Exception as error:
+        raise UserError(f"{what} is not an array ({first_line(error)}); pass rows of the same length") from error
+
+
+def _reorder_columns(table: Any, own: list[str], columns: Sequence[str], what: str) -> Any:
+    """The table with its columns in the order `columns`, matched by name."""
+    missing, unknown = [name for name in columns if name not in own], [name for name in own if name not in columns]
+    if missing or unknown:
+        problem = (
+            f"lacks the column {format_list(missing)}"
+            if missing
+            else f"has the column {format_list(unknown)}, others do not"
+        )
+        raise UserError(f"{what} {problem}; give all parties the same features")
+    return table.iloc[:, [own.index(name) for name in columns]]
+
+
+def _name_bad_column(table: Any) -> str:
+    if column_names(table) is None:
+        return ""
+    bad = [str(name) for name, dtype in table.dtypes.items() if getattr(dtype, "kind", "O") not in "uifb"]
+    return f" (column {quote(bad[0])})" if bad else ""
+
+
+def _is_batches(values: Sequence[Any]) -> bool:
+    """Whether it is a sequence of (x, y) batches, and not one pair (x, y) of nested lists."""
+    return bool(values) and all(
+        isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)
+        for batch in values
+    )
+
+
+def _read_batches(client: Any, what: str) -> tuple[Array, list[Any]]:
+    if isinstance(client, Dataset) and not isinstance(client, DataLoader):
+        client = DataLoader(client, batch_size=_BATCH_SIZE)
+    if isinstance(client, np.ndarray | Tensor | str | Mapping) or not isinstance(client, Iterable):
+        raise UserError(
+            f"{what} is a {type(client).__name__} without labels; pass a pair (x, y), or a DataLoader of (x, y) batches"
+        )
+    inputs: list[Array] = []
+    labels: list[Any] = []
+    # A loader that shuffles draws the same order every time, and the global random state is restored.
+    with fork_rng(0, "given client", what):
+        for batch in client:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise UserError(f"{what} yields a {type(batch).__name__} and not a pair (x, y); pass pairs with labels")
+            inputs.append(_convert_array(batch[0], f"{what}'s x"))
+            labels += label_values(batch[1], what)
+    if not inputs:
+        raise UserError(f"{what} has no samples; leave it out or add some")
+    if len({array.shape[1:] for array in inputs}) > 1:
+        raise UserError(f"{what}'s batches have samples of different shapes; bring all to one shape")
+    return to_array(np.concatenate(inputs), f"{what}'s x"), labels
+
+
+def _check_same_kind(arrays: Sequence[Array], server: Array) -> None:
+    first = arrays[0]
+    for what, array in [*((f"clients[{index}]", array) for index, array in enumerate(arrays)), ("x_server", server)]:
+        if array.shape[1:] != first.shape[1:]:
+            raise UserError(
+                f"a sample of {what} has shape {array.shape[1:]} but one of clients[0] {first.shape[1:]}; give all "
+                "parties the same features"
+            )
+        if (array.dtype == np.uint8) != (first.dtype == np.uint8):
+            raise UserError(
+                f"{what} holds {array.dtype} but clients[0] {first.dtype}, and only uint8 images are rescaled; give "
+                "all parties the same type"
+            )
+
+
+def _require_labels(labels: list[Any], what: str) -> list[Any]:
+    missing = [row for row, value in enumerate(labels) if value is None]
+    if missing:
+        raise UserError(f"{what}'s y: the label of sample {missing[0]} is missing; leave such samples out")
+    return labels
+
+
+def _class_labels(labels: Sequence[Sequence[Any]], classes: Iterable[Any] | None) -> list[Any]:
+    """All labels in the order of their class indices."""
+    present = {value for own in labels for value in own}
+    if classes is not None:
+        values = label_values(list(classes), "classes")
+        unknown = sorted(present - set(values), key=str)
+        if unknown:
+            raise UserError(f"the clients have the label {quote(unknown[0])}, which is not in classes; add it")
+        return values
+    if -1 in present and 0 in present:
+        raise UserError(
+            "the clients have the label -1 as well as 0 and others, which often marks a missing label; leave such "
+            "samples out, or list -1 in classes=[...] if it is a class"
+        )
+    values = sorted(present, key=lambda value: (isinstance(value, str), value))
+    if len(values) < 2:
+        raise UserError(
+            f"all clients have the single label {quote(values[0])}; a classifier needs at least two (add others with "
+            "classes=[...])"
+        )
+    return values
+
+
+def _to_class_indices(values: Sequence[Any], class_index: Mapping[Any, int], what: str) -> Array:
+    unknown = sorted({str(value) for value in values if value not in class_index})
+    if unknown:
+        raise UserError(f"{what} has the label {format_list(unknown)}, which no client has; correct it or leave it out")
+    return np.array([class_index[value] for value in values], dtype=np.int64)
+
+
+def _true_labels(labels: Any, class_index: Mapping[Any, int], samples: int) -> Array:
+    values = label_values(labels, "server")
+    if len(values) != samples:
+        raise UserError(f"y_server has {len(values)} labels but x_server {samples} samples; pass one per sample")
+    known = _to_class_indices([value for value in values if value is not None], class_index, "y_server")
+    true_labels = np.full(samples, -1, dtype=np.int64)
+    true_labels[[value is not None for value in values]] = known
+    return true_labels

@@ -1,0 +1,213 @@
+"""The data of one party of a cross-silo federation: the server has its inputs, a silo its own shard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import RunSettings
+from ..errors import UserError
+from .dataset import TransductiveDataset
+from .evaluator import SealedEvaluator
+from .holdout import reject_holdout
+from .loader import load, partition_source
+from .partitioning import warn_about_single_samples
+from .preprocessing import (
+    InputKind,
+    Preprocessing,
+    Standardizer,
+    fit_preprocessing,
+    input_kind,
+    should_standardize,
+    to_tensor,
+)
+from .server_set import ServerSet, load_server_set, subsample_server_set
+from .shards import TensorShard
+from .sources import Source, load_run_source, make_source
+from .sources.files import MemoryLimit, file_problem, memory_limit
+from .sources.npz import read_npz
+from .sources.source import check_samples
+
+_SILO_ARRAYS = ("x_train", "y_train", "class_names")
+_SERVER_ARRAYS = ("x_test", "class_names")
+
+
+class SiloDataset(list[Any]):
+    """FedML's list of eight entries with one client's shard and without the server's set."""
+
+    def __init__(self, entry: Any, samples: int, client: int, class_names: list[str], example_inputs: Tensor) -> None:
+        self.class_names = class_names
+        self.class_num = len(class_names)
+        #: Inputs [N, ...] of this silo, on which a model can be tried.
+        self.example_inputs = example_inputs
+        local = {client: entry}
+        super().__init__([samples, 0, None, None, {client: samples}, local, dict(local), self.class_num])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, without the batch axis."""
+        return tuple(self.example_inputs.shape[1:])
+
+
+def load_for_rank(settings: RunSettings, rank: int | None) -> TransductiveDataset | SiloDataset:
+    """The data of the party of this rank: 0 is the server, r the silo of shard r-1, None a simulation of all."""
+    if rank is None:
+        return load(settings)
+    if settings.data.holdout is not None:
+        reject_holdout(settings)
+    return _load_for_server(settings) if rank == 0 else _load_for_silo(settings, rank - 1)
+
+
+def read_party_file(name: str, rank: int, limit: MemoryLimit) -> Source:
+    """The .npz file of the party of this rank (`own_data_file`); `{rank}` in its name is replaced by the rank.
+
+    A silo's file has x_train, y_train and class_names; the server's has x_test and class_names, and optionally ids and
+    y_test. The class names must be equal for all parties: they define the order of the classes.
+    """
+    path = Path(os.path.expanduser(name.replace("{rank}", str(rank))))
+    origin = f"data_args.own_data_file {str(path)!r}"
+    if not path.is_file():
+        raise UserError(f"{origin} {file_problem(path)}; write it with numpy.savez, or correct the path")
+    required, optional = (_SERVER_ARRAYS, ("ids", "y_test")) if rank == 0 else (_SILO_ARRAYS, ())
+    arrays = read_npz(path, origin, limit, required, optional)
+    key = "x_test" if rank == 0 else "x_train"
+    check_samples(origin, key, arrays[key])
+    # A source has both halves; one row of the party's half fills the half that it lacks.
+    if rank == 0:
+        arrays |= {"x_train": arrays["x_test"][:1], "y_train": np.zeros(1, dtype=np.int64)}
+    else:
+        arrays |= {"x_test": arrays["x_train"][:1]}
+    is_server = rank == 0
+    return make_source(
+        path.stem,
+        origin,
+        x_train=arrays["x_train"],
+        y_train=arrays["y_train"],
+        x_test=arrays["x_test"],
+        class_names=arrays["class_names"],
+        y_test=arrays.get("y_test") if is_server else None,
+        ids=arrays.get("ids") if is_server else None,
+    )
+
+
+def _load_for_server(settings: RunSettings) -> TransductiveDataset:
+    """The server's inputs, without the clients' samples."""
+    party_file = settings.data.own_data_file
+    if party_file is None and settings.data.loader is not None:
+        dataset = _load_all_clients(settings)
+        return _make_server_dataset(
+            dataset.server_inputs,
+            dataset.evaluator,
+            dataset.ids,
+            dataset.class_names,
+            settings,
+            dataset.preprocessing,
+        )
+    if party_file is None:
+        source, parts = _load_partitioned_source(settings)
+        server = _load_server_set(source, settings, party_file)
+        preprocessing = fit_preprocessing(source, parts, settings, lambda: server.inputs)
+    else:
+        source = read_party_file(party_file, 0, memory_limit(settings.data))
+        server = _load_server_set(source, settings, party_file)
+        preprocessing = _fit_on_server_inputs(server.inputs, input_kind(source), settings)
+    inputs = server.inputs if preprocessing.standardizer is None else preprocessing.standardizer(server.inputs)
+    evaluator = None
+    if server.labels is not None:
+        evaluator = SealedEvaluator(torch.from_numpy(server.labels), source.class_names)
+    return _make_server_dataset(inputs, evaluator, server.ids, source.class_names, settings, preprocessing)
+
+
+def _fit_on_server_inputs(inputs: Tensor, kind: InputKind, settings: RunSettings) -> Preprocessing:
+    """If every party has its own file, the server's inputs define the standardization, which is sent with the weights.
+
+    So no statistic of a silo's samples leaves the silo, and all parties use the same mean and deviation. A separate
+    standardization per silo would shift the samples of one class in different ways.
+    """
+    return Preprocessing(kind, Standardizer.fit([inputs]) if should_standardize(settings, inputs, kind) else None)
+
+
+def _load_server_set(source: Source, settings: RunSettings, party_file: str | None) -> ServerSet:
+    if party_file is not None:
+        server_set = ServerSet(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+        return subsample_server_set(server_set, settings.data)
+    clients_shape = tuple(to_tensor(source.x_train[:1], source.tokens).shape[1:])
+    return load_server_set(source, settings.data, clients_shape)
+
+
+def _make_server_dataset(
+    inputs: Tensor,
+    evaluator: SealedEvaluator | None,
+    ids: list[str],
+    class_names: list[str],
+    settings: RunSettings,
+    preprocessing: Preprocessing,
+) -> TransductiveDataset:
+    return TransductiveDataset(
+        train_num=0,
+        train_global=None,
+        train_local_num_dict={},
+        train_local_dict={},
+        test_local_dict={},
+        server_inputs=inputs,
+        evaluator=evaluator,
+        ids=ids,
+        class_names=class_names,
+        batch_size=settings.train.batch_size,
+        preprocessing=preprocessing,
+    )
+
+
+def _load_for_silo(settings: RunSettings, client: int) -> SiloDataset:
+    """The silo's own file; or, if every machine has all data (for trials), only the rows of its shard."""
+    party_file = settings.data.own_data_file
+    if party_file is None and settings.data.loader is not None:
+        dataset = _load_all_clients(settings)
+        # A silo must not keep a sample of the server: only the shape is kept.
+        example = torch.zeros_like(dataset.server_inputs[:2])
+        return SiloDataset(dataset[5][client], dataset[4][client], client, dataset.class_names, example)
+    if party_file is None:
+        # The partition depends only on the labels and the seed, so every party computes the same one.
+        source, parts = _load_partitioned_source(settings)
+        rows = parts[client]
+    else:
+        source = read_party_file(party_file, client + 1, memory_limit(settings.data))
+        rows = np.arange(len(source.y_train))
+        warn_about_single_samples({client: len(rows)})
+    inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
+    if party_file is None:
+        # In a trial every machine has the server's samples too; only their mean and deviation are kept.
+        preprocessing = fit_preprocessing(
+            source, parts, settings, lambda: _load_server_set(source, settings, party_file).inputs
+        )
+        inputs = inputs if preprocessing.standardizer is None else preprocessing.standardizer(inputs)
+    augments = source.augments and settings.data.augmentation == "auto"
+    shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
+    return SiloDataset(shard, shard.samples, client, source.class_names, inputs)
+
+
+def _load_partitioned_source(settings: RunSettings) -> tuple[Source, list[Any]]:
+    source, parts = partition_source(load_run_source(settings.data), settings)
+    _check_client_num(len(parts), settings)
+    return source, parts
+
+
+def _load_all_clients(settings: RunSettings) -> TransductiveDataset:
+    dataset = load(settings)
+    _check_client_num(dataset.client_num, settings)
+    return dataset
+
+
+def _check_client_num(clients: int, settings: RunSettings) -> None:
+    """Across silos the number of parties is fixed in the configuration; the data cannot change it for one party."""
+    configured = settings.train.client_num_in_total
+    if clients != configured:
+        raise UserError(
+            f"the data have {clients} clients but train_args.client_num_in_total is {configured}; across silos set it "
+            f"to {clients} for every party"
+        )

@@ -1,0 +1,117 @@
+"""Whether the clients' models contradict each other on classes that they know: labels with different meanings do.
+
+A client with few classes is wrong about all others, which is no contradiction. So each model is checked only on the
+samples whose predicted class its client has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ..data.formatting import format_list
+
+#: A client knows a class if it has this many samples of it.
+_MIN_OWN_SAMPLES = 5
+#: Fractions of fewer of the server's samples, in all and of one class, are chance.
+_MIN_SAMPLES, _MIN_SAMPLES_OF_CLASS = 20, 10
+#: In runs that go well a model agrees with the predictions in 0.65 to 1 of the cases, and a round's median in 0.85.
+_INCONSISTENT, _CONSISTENT_OTHERS, _ALL_INCONSISTENT = 0.5, 0.7, 0.6
+#: Two groups on one class: models that nearly always predict it, and models that nearly never do and agree on another.
+_FOR, _AGAINST, _GROUP_SIZE, _SAME_CLASS = 0.75, 0.25, 0.3, 0.6
+
+
+def warn_inconsistent_clients(
+    teacher_labels: Tensor | None,
+    clients: Sequence[int],
+    labels: Tensor,
+    counts: npt.NDArray[np.int64] | None,
+    class_names: Sequence[str],
+) -> list[str]:
+    """Warnings about client models of the last round that contradict each other.
+
+    Args:
+        teacher_labels: the class that each model predicts, [T, M]; None if unknown.
+        clients: of these models, T of them.
+        labels: the run's predictions, [M].
+        counts: n_{k,c} [K, C], the clients' samples per class; None if unknown.
+        class_names: C of them.
+    """
+    if teacher_labels is None or counts is None or len(teacher_labels) != len(clients) or len(clients) < 2:
+        return []
+    predicted, by_teacher = labels.cpu().numpy(), teacher_labels.cpu().numpy()
+    knows = counts[list(clients)] >= _MIN_OWN_SAMPLES
+    agreement: dict[int, float] = {}
+    for index, client in enumerate(clients):
+        checked = knows[index][predicted]
+        if checked.sum() >= _MIN_SAMPLES:
+            agreement[client] = float((by_teacher[index][checked] == predicted[checked]).mean())
+    if len(agreement) < 2:
+        return []
+    median = float(np.median(list(agreement.values())))
+    if median < _ALL_INCONSISTENT:
+        return [
+            "the clients' models contradict each other: on samples of classes that a client has, its model agrees with "
+            f"the predicted label in {median:.0%} of the cases only; the clients' labels may have different meanings "
+            "or be wrong, so do not trust these predictions before you have checked them"
+        ]
+    inconsistent = [
+        client
+        for client, fraction in agreement.items()
+        if fraction < _INCONSISTENT and _median_of_others(agreement, client) >= _CONSISTENT_OTHERS
+    ]
+    warnings = []
+    if inconsistent:
+        lowest = min(agreement[client] for client in inconsistent)
+        models = (
+            f"the model of client {inconsistent[0]} contradicts"
+            if len(inconsistent) == 1
+            else f"the models of clients {format_list(inconsistent)} contradict"
+        )
+        warnings.append(
+            f"{models} the others' on {1 - lowest:.0%} of the samples of classes that it has: its labels may be "
+            "shifted or wrong; check them, or exclude it"
+        )
+    consistent = [index for index, client in enumerate(clients) if client not in inconsistent]
+    pairs = _find_swapped_classes(by_teacher[consistent], predicted, knows[consistent])
+    if pairs:
+        swaps = "; ".join(f"{class_names[one]!r} is {class_names[other]!r} to some" for one, other in pairs[:3])
+        warnings.append(
+            f"two groups of clients disagree ({swaps}): these classes may be swapped at some clients; do not trust "
+            "these labels before you have checked that"
+        )
+    return warnings
+
+
+def _median_of_others(agreement: dict[int, float], client: int) -> float:
+    return float(np.median([fraction for other, fraction in agreement.items() if other != client]))
+
+
+def _find_swapped_classes(
+    by_teacher: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], knows: npt.NDArray[np.bool_]
+) -> list[tuple[int, int]]:
+    """The classes on which the models that know them form two groups, with the class that the second group predicts."""
+    pairs = []
+    for label in np.unique(predicted):
+        rows = predicted == label
+        models = np.flatnonzero(knows[:, label])
+        if rows.sum() < _MIN_SAMPLES_OF_CLASS or len(models) < 4:
+            continue
+        fractions = (by_teacher[models][:, rows] == label).mean(axis=1)
+        against = models[fractions < _AGAINST]
+        smallest_group = max(2, _GROUP_SIZE * len(models))
+        if len(against) < smallest_group or (fractions > _FOR).sum() < smallest_group:
+            continue
+        their_labels = np.bincount(by_teacher[against][:, rows].ravel())
+        other = int(their_labels.argmax())
+        # They must know the other class too: a model that never saw it cannot mistake one for the other. And they must
+        # mistake that class for this one: a hard class is mistaken in one direction, swapped names in both.
+        on_other = by_teacher[against][:, predicted == other]
+        is_swapped = on_other.size == 0 or (on_other == label).mean() >= _SAME_CLASS
+        is_common = their_labels[other] >= _SAME_CLASS * their_labels.sum()
+        if is_common and knows[against, other].all() and is_swapped:
+            pairs.append((int(label), other))
+    return pairs

@@ -1,1 +1,0 @@
-"""Every figure and table of the paper, run again: which runs, on which data, and what came of the paper's claims."""

@@ -1,0 +1,1 @@
+"""The backends: how tasks and updates travel between server and clients."""

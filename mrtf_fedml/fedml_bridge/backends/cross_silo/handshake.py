@@ -1,0 +1,77 @@
+"""What server and silos must agree on before the first round; a difference would silently spoil the result."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....config import PrivacySettings
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """One party's side of the agreement.
+
+    Attributes:
+        model: a hash of the weights' names, shapes and types.
+        class_names: in the order of the labels; None where the party's data have no class names.
+        privacy: `dp_args.clip` and `dp_args.sigma`, which the silos apply and the server accounts for; None where off.
+    """
+
+    model: str
+    class_names: list[str] | None
+    privacy: list[float | None] | None
+
+    @classmethod
+    def create(
+        cls, weights: Mapping[str, Tensor], class_names: Sequence[str] | None, privacy: PrivacySettings
+    ) -> Handshake:
+        """The handshake of a party with this model, these classes and these settings."""
+        names = None if class_names is None else [str(name) for name in class_names]
+        return cls(model_signature(weights), names, [privacy.clip, privacy.sigma] if privacy.is_active else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in a message."""
+        return asdict(self)
+
+    def find_mismatch(self, received: Any, silo: int) -> str | None:
+        """The reason why the silo that has sent this handshake cannot take part; None if it can."""
+        fields = received if isinstance(received, Mapping) else {}
+        if fields.get("model") != self.model:
+            return f"the model of silo {silo} differs from the server's; use the same model_args and classes"
+        names = fields.get("class_names")
+        if names is not None and self.class_names is not None and names != self.class_names:
+            return (
+                f"the classes of silo {silo} differ from the server's: {_first_difference(names, self.class_names)}; "
+                "give all parties the same class_names in the same order"
+            )
+        if fields.get("privacy") != self.privacy:
+            return (
+                f"the dp_args of silo {silo} ({_format_privacy(fields.get('privacy'))}) differ from the server's "
+                f"({_format_privacy(self.privacy)}), so the privacy account would be wrong; use the same clip and sigma"
+            )
+        return None
+
+
+def model_signature(weights: Mapping[str, Tensor]) -> str:
+    """A hash of the weights' names, shapes and types; parties with different signatures cannot exchange weights."""
+    description = ";".join(f"{key}:{tuple(tensor.shape)}:{tensor.dtype}" for key, tensor in sorted(weights.items()))
+    return hashlib.sha256(description.encode()).hexdigest()[:16]
+
+
+def _first_difference(names: Any, expected: list[str]) -> str:
+    if not isinstance(names, list) or len(names) != len(expected):
+        return f"it does not have the server's {len(expected)} classes"
+    number = next(index for index, name in enumerate(names) if name != expected[index])
+    return f"class {number} is {str(names[number])[:40]!r} at the silo and {expected[number][:40]!r} at the server"
+
+
+def _format_privacy(clip_and_sigma: Any) -> str:
+    if isinstance(clip_and_sigma, list) and len(clip_and_sigma) == 2:
+        clip, sigma = (ascii(value)[:20] for value in clip_and_sigma)
+        return f"clip {clip}, sigma {sigma}"
+    return "none"

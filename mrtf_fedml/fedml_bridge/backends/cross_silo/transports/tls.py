@@ -1,0 +1,126 @@
+"""Mutual TLS for gRPC channels, and the party names in certificates.
+
+FedML's channel is neither encrypted nor authenticated. Where `comm_args` name certificate files, every party presents
+its own, and rejects a peer whose certificate is not signed by the common authority. A certificate belongs to a party by
+its common name or a DNS name: `server`, `silo1`, `silo2` and so on.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from .....config import SiloSettings
+from .....data.sources.files import file_problem
+from .....errors import UserError
+
+_KEYS = ("tls_certificate", "tls_key", "tls_authority")
+_COMMON_NAME, _ALTERNATIVE_NAMES = "x509_common_name", "x509_subject_alternative_name"
+
+
+def server_credentials(settings: SiloSettings) -> grpc.ServerCredentials | None:
+    """For the port that this party listens on; None where no certificate is configured."""
+    files = _read_files(settings)
+    if files is None:
+        return None
+    certificate, key, authority = files
+    return grpc.ssl_server_credentials([(key, certificate)], root_certificates=authority, require_client_auth=True)
+
+
+def channel_credentials(settings: SiloSettings) -> grpc.ChannelCredentials | None:
+    """For the calls that this party makes; None where no certificate is configured."""
+    files = _read_files(settings)
+    if files is None:
+        return None
+    certificate, key, authority = files
+    return grpc.ssl_channel_credentials(root_certificates=authority, private_key=key, certificate_chain=certificate)
+
+
+def party_name(party: int) -> str:
+    """The name that the certificate of the party with this id must have.
+
+    >>> party_name(0), party_name(2)
+    ('server', 'silo2')
+    """
+    return f"silo{party}" if party else "server"
+
+
+def peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> set[str]:
+    """The names in the certificate of a caller."""
+    names = [*auth_context.get(_COMMON_NAME, ()), *auth_context.get(_ALTERNATIVE_NAMES, ())]
+    return {name.decode(errors="replace") for name in names}
+
+
+def check_own_certificate(settings: SiloSettings, own_id: int) -> None:
+    """Check the name in this party's certificate at the start, since the others would reject every message.
+
+    Raises:
+        UserError: the certificate has another name, or the files do not belong together.
+    """
+    if settings.tls_certificate is None:
+        return
+    names = _own_names(settings)
+    if party_name(own_id) not in names:
+        raise UserError(
+            f"comm_args.tls_certificate {settings.tls_certificate!r} is issued to "
+            f"{', '.join(sorted(names)) or 'nobody'}, but this party is {party_name(own_id)!r}; have one signed with "
+            "that common name (CN)"
+        )
+
+
+def _own_names(settings: SiloSettings) -> set[str]:
+    """The names in this party's certificate.
+
+    Python parses only the certificate of a peer, so this does a handshake with itself in memory.
+    """
+    server_side, client_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        server_side.load_cert_chain(str(settings.tls_certificate), str(settings.tls_key))
+        client_side.load_verify_locations(str(settings.tls_authority))
+        client_side.check_hostname = False
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = server_side.wrap_bio(to_server, to_client, server_side=True)
+        client = client_side.wrap_bio(to_client, to_server)
+        for _ in range(4):
+            for end in (client, server):
+                try:
+                    end.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+        certificate: dict[str, Any] = client.getpeercert() or {}
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise UserError(
+            f"the files of comm_args.tls_certificate, tls_key and tls_authority do not belong together ({error}); "
+            "correct them"
+        ) from None
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return {*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")}
+
+
+def _read_files(settings: SiloSettings) -> tuple[bytes, bytes, bytes] | None:
+    names = [getattr(settings, key) for key in _KEYS]
+    if not any(names):
+        return None
+    for key, name in zip(_KEYS, names, strict=True):
+        if not name:
+            raise UserError(f"comm_args.{key} is missing; give all of {', '.join(_KEYS)}, or none of them")
+    certificate, private, authority = (_read_pem(key, name) for key, name in zip(_KEYS, names, strict=True))
+    return certificate, private, authority
+
+
+def _read_pem(key: str, name: str) -> bytes:
+    path = Path(os.path.expanduser(name))
+    if path.exists() and not path.is_file():
+        raise UserError(f"comm_args.{key}: {name!r} {file_problem(path)}; correct it")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"comm_args.{key}: {name!r} cannot be read ({error.strerror}); correct it") from None
+    if b"-----BEGIN" not in content:
+        raise UserError(f"comm_args.{key}: {name!r} is not a PEM file; convert it with openssl")
+    return content

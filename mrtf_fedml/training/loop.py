@@ -1,0 +1,193 @@
+"""The training loop: all rounds of a run, whichever backend moves the messages."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from ..algorithms import Algorithm, ServerContext, ServerState
+from ..callbacks.base import Callback
+from ..config import RunSettings
+from ..errors import RunInterrupted, RunStopped, WriteError
+from .evaluation import Evaluation
+from .round import AggregationHooks, Backend, RoundRecord, run_round
+from .run_directory import RunDirectory
+from .server import Server
+
+_log = logging.getLogger(__name__)
+
+_DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Run:
+    """A run in progress, as callbacks see it."""
+
+    def __init__(
+        self,
+        server: Server,
+        directory: RunDirectory,
+        evaluation: Evaluation,
+        callbacks: Sequence[Callback] = (),
+        hooks: AggregationHooks | None = None,
+    ) -> None:
+        self.server = server
+        self.directory = directory
+        self.callbacks = list(callbacks)
+        #: Why a callback asked the run to stop; None while none has.
+        self.stop_reason: str | None = None
+        #: The last finished round; None before the first one of this process. No label is in it.
+        self.record: RoundRecord | None = None
+        self._evaluation = evaluation
+        self._hooks = hooks or AggregationHooks()
+        self._cached_logits: tuple[ServerState, Tensor] | None = None
+
+    @property
+    def settings(self) -> RunSettings:
+        """The run's settings."""
+        return self.server.settings
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The run's algorithm."""
+        return self.server.algorithm
+
+    @property
+    def state(self) -> ServerState:
+        """After the last finished round."""
+        return self.server.state
+
+    @property
+    def context(self) -> ServerContext:
+        """The server's inputs, and a model to evaluate on them."""
+        return self.server.context
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run shall have."""
+        return self.server.settings.train.comm_round
+
+    @property
+    def rounds_left(self) -> int:
+        """0 if a run was killed after its last round and only its results are to be written."""
+        return max(0, self.rounds - self.server.state.round)
+
+    def prediction_logits(self) -> Tensor:
+        """The predictions for the server's samples, [M, C]; computed once per state."""
+        state = self.server.state
+        if self._cached_logits is None or self._cached_logits[0] is not state:
+            self._cached_logits = state, self.algorithm.prediction_logits(state, self.server.context)
+        return self._cached_logits[1]
+
+    def stop(self, reason: str) -> None:
+        """End after the current round, with predictions and a report."""
+        self.stop_reason = self.stop_reason or reason
+
+    def begin_round(self, clients: Sequence[int]) -> None:
+        """Tell the callbacks that tasks of the current round are about to be sent to these clients."""
+        for callback in self.callbacks:
+            callback.on_round_begin(self, clients)
+
+    def execute(self, backend: Backend) -> dict[str, Any] | None:
+        """All rounds that are left. Results of the finished rounds are written also if the run is interrupted.
+
+        Returns:
+            the summary; None if not a single round was finished.
+        """
+        try:
+            for callback in self.callbacks:
+                callback.on_start(self)
+            # A run that is to stop before its first round does that one: without it there are no predictions.
+            while self.rounds_left and (self.stop_reason is None or self.server.state.round == 0):
+                self.server.state, self.record = run_round(self.server, backend, self._hooks, self.begin_round)
+                if self.record.report.stop_reason is not None:
+                    self.stop(self.record.report.stop_reason)
+                line = self._evaluation.round_metrics(self, self.record)
+                with defer_signals():
+                    for callback in self.callbacks:
+                        callback.on_round_end(self, line)
+        except WriteError as error:
+            raise WriteError(self._with_resume_command(error)) from error
+        except (KeyboardInterrupt, RunStopped) as interruption:
+            _log.warning("interrupted after %d rounds; writing the results of these", self.server.state.round)
+            self._write_results(interrupted=True)
+            if isinstance(interruption, KeyboardInterrupt):
+                raise RunInterrupted(self._interruption_message()) from interruption
+            raise RunStopped(self._with_resume_command(interruption)) from interruption
+        if self.stop_reason is not None:
+            _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stop_reason)
+        try:
+            return self._write_results()
+        except WriteError as error:
+            raise WriteError(self._with_resume_command(error)) from error
+
+    def _write_results(self, interrupted: bool = False) -> dict[str, Any] | None:
+        """Predictions, model and summary of the finished rounds; None if there is none."""
+        if self.server.state.round == 0:
+            return None
+        try:
+            summary = self._evaluation.summary(self, interrupted)
+            for callback in self.callbacks:
+                callback.on_end(self, summary)
+            if not interrupted:
+                self.directory.mark_results_written(self.server.state.round)
+        except KeyboardInterrupt as again:
+            raise RunInterrupted(
+                f"interrupted while the results were written; {self.server.state.round} of {self.rounds} rounds are "
+                f"saved in {self.directory.path}. Resume with: {self._resume_command}"
+            ) from again
+        return summary
+
+    @property
+    def _resume_command(self) -> str:
+        role = " --role server" if self.settings.common.training_type == "cross_silo" else ""
+        return f"mrtf run --resume {shlex.quote(str(self.directory.path))}{role}"
+
+    def _with_resume_command(self, error: BaseException) -> str:
+        return f"{error}; the finished rounds are saved: resume with `{self._resume_command}`"
+
+    def _interruption_message(self) -> str:
+        finished, path = self.server.state.round, self.directory.path
+        if finished == 0:
+            return f"interrupted before the first round was finished: nothing was saved ({path} can be removed)"
+        return (
+            f"interrupted after {finished} of {self.rounds} rounds; their predictions, model and report are in {path}. "
+            f"Resume with: {self._resume_command}"
+        )
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Within the block the first SIGINT or SIGTERM waits for its end, so that a finished round is written whole.
+
+    A second signal does not wait. Signals reach the main thread only; in any other thread the block has no effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in _DEFERRED_SIGNALS}
+    # An ignored signal, such as SIGINT in a script's background job, stays ignored.
+    active = {number: handler for number, handler in handlers.items() if callable(handler)}
+    deferred: list[int] = []
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        deferred.append(number)
+        if len(deferred) > 1:
+            active[signal.Signals(number)](number, frame)
+
+    for number in active:
+        signal.signal(number, defer)
+    try:
+        yield
+    finally:
+        for number, handler in active.items():
+            signal.signal(number, handler)
+    if deferred:
+        active[signal.Signals(deferred[0])](deferred[0], None)

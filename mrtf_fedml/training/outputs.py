@@ -1,0 +1,116 @@
+"""The files that hold a run's predictions and its model, and predictions with a saved model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ..algorithms.types import Weights
+from ..config import ModelSettings
+from ..config.schema import field_values
+from ..data.formatting import escape_formula
+from ..data.preprocessing import Preprocessing
+from ..errors import UserError
+from ..models import MODELS, apply_layout, create_model, predict_logits
+from ..models.outputs import row_ids
+from ..models.state_dict import load_weights
+from ..version import __version__
+from .checkpoints import normalize_tensors
+
+#: One metadata entry holds all: safetensors writes several in an order that differs from file to file.
+_HEADER = "mrtf"
+
+#: Makes a model that is not in `MODELS`: its settings, the shape of a sample, the number of classes, a seed.
+ModelFactory = Callable[[ModelSettings, list[int], int, int], nn.Module]
+
+
+def format_predictions(probabilities: Tensor, ids: list[str], class_names: list[str]) -> str:
+    """predictions.csv: one row per sample with its most probable class and that probability.
+
+    An id or a class name that a spreadsheet would execute as a formula has an apostrophe in front.
+
+    Args:
+        probabilities: [M, C].
+        ids: M of them.
+        class_names: C of them.
+    """
+    confidences, labels = probabilities.max(dim=1)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["index", "id", "label", "class_name", "confidence"])
+    rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
+    writer.writerows(
+        (index, escape_formula(sample_id), label, escape_formula(class_names[label]), f"{confidence:.6f}")
+        for index, (sample_id, label, confidence) in enumerate(rows)
+    )
+    return text.getvalue()
+
+
+def encode_model(weights: Weights, header: Mapping[str, Any]) -> bytes:
+    """model.safetensors: the weights, and the header as JSON in its metadata."""
+    return save(normalize_tensors(weights), metadata={_HEADER: json.dumps(header, sort_keys=True)})
+
+
+def read_model_file(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights and the header of a model file."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            header = (opened.metadata() or {}).get(_HEADER)
+        if header is not None:
+            return load_file(file), dict(json.loads(header))
+    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{str(file)!r} cannot be read ({error}); resume the run to write it anew") from None
+    raise UserError(f"{str(file)!r} has no header that says how to use it; run its configuration again")
+
+
+def model_header(
+    model: nn.Module,
+    settings: ModelSettings,
+    input_shape: Sequence[int],
+    class_names: Sequence[str],
+    preprocessing: Preprocessing,
+) -> dict[str, Any]:
+    """What is needed to use the model: class names, sample shape, preprocessing, the model and its settings, version.
+
+    It has no time, path or score, so that equal models make equal files.
+    """
+    values = field_values(settings)
+    # If the number of characters was read from the data, it is the size of the embedding.
+    embeddings = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    if embeddings and values["vocabulary"] is None:
+        values["vocabulary"] = embeddings[0]
+    return {
+        "class_names": list(class_names),
+        "input_shape": list(input_shape),
+        "model": values,
+        "preprocessing": preprocessing.to_json(),
+        "version": __version__,
+    }
+
+
+def predict_to_csv(
+    weights: Mapping[str, Tensor],
+    header: Mapping[str, Any],
+    inputs: Tensor,
+    ids: list[str],
+    make_other_model: ModelFactory,
+) -> str:
+    """predictions.csv of these inputs [N, ...] by a saved model."""
+    settings, shape, classes = ModelSettings(**header["model"]), header["input_shape"], len(header["class_names"])
+    # The seed does not matter: the initial weights are overwritten.
+    model = (create_model if settings.model in MODELS else make_other_model)(settings, shape, classes, 0)
+    # The memory layout of the run's server, so that equal samples give equal bytes.
+    apply_layout(model)
+    load_weights(model, weights)
+    logits = predict_logits(model, inputs)
+    positions = len(logits) // len(inputs)
+    names = row_ids(ids, None if positions == 1 else positions)
+    return format_predictions(logits.softmax(dim=1), names, header["class_names"])

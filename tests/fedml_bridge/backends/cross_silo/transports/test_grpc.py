@@ -1,0 +1,216 @@
+"""GrpcTransport: large models, unknown senders, and certificates."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import CommRequest
+from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import gRPCCommManagerStub
+
+from mrtf_fedml.config import SiloSettings
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.fedml_bridge.backends.cross_silo import protocol
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import MessageRecord, PartyAddress, Unreachable
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import encode
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
+from tests.backends.cross_silo.certificates import Authority
+from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table
+
+
+@contextlib.contextmanager
+def open_transport(
+    folder: Path, rank: int, ports: list[int], send_timeout: float = 60.0, **tls: Any
+) -> Iterator[GrpcTransport]:
+    """A party's transport, in this process."""
+    args = SimpleNamespace(grpc_ipconfig_path=str(grpc_table(folder / "grpc.csv", ports)))
+    transport = GrpcTransport(args, PartyAddress(rank, rank, {0: 0, 1: 1}, 1, send_timeout), SiloSettings(**tls))
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def call(port: int, content: bytes, credentials: Any = None, caller: int = 1) -> None:
+    """Send bytes to a port, as anybody who reaches it can."""
+    target = f"127.0.0.1:{port}"
+    channel = grpc.secure_channel(target, credentials) if credentials else grpc.insecure_channel(target)
+    with channel:
+        gRPCCommManagerStub(channel).sendMessage(CommRequest(client_id=caller, message=content), timeout=10)
+
+
+def status_bytes() -> bytes:
+    return encode(protocol.status_message("unknown", 1, protocol.ONLINE, {}).get_params())
+
+
+def test_model_of_100_megabytes_is_delivered(tmp_path: Path) -> None:
+    weights = OrderedDict(large=torch.randn(25, 1_000_000), tied=torch.zeros(()))
+    ports = free_ports(2)
+    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+        server.send(protocol.task_message("incarnation", 1, 0, 7, server.pack(weights)))
+        message = silo.receive(PATIENCE)
+    assert protocol.get_round(message) == 7
+    assert torch.equal(protocol.get_weights(message)["large"], weights["large"])
+    assert list(protocol.get_weights(message)) == ["large", "tied"]
+
+
+def test_observers_of_sender_and_receiver_see_the_same_payload(tmp_path: Path) -> None:
+    sent: list[MessageRecord] = []
+    received: list[MessageRecord] = []
+    ports = free_ports(2)
+    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+        server.observers.append(received.append)
+        silo.observers.append(sent.append)
+        weights = OrderedDict(z=torch.randn(3, 2), a=torch.tensor(7))
+        for message in (
+            protocol.status_message("incarnation", 1, protocol.ONLINE, {"class_names": ["ä"], "privacy": [0.1, None]}),
+            protocol.update_message("incarnation", 1, 4, 10, weights),
+            protocol.update_message("incarnation", 1, 5, 10, silo.pack(weights)),
+        ):
+            silo.send(message)
+            assert server.receive(PATIENCE) is not None
+    assert [(record.kind, record.round, record.parts) for record in sent] == [
+        ("status", None, ()),
+        ("update", 4, ("z", "a")),
+        ("update", 5, ("z", "a")),
+    ]
+    assert [record.payload for record in received] == [record.payload for record in sent]
+    assert {(record.direction, record.peer) for record in received} == {("received", 1)}
+    assert {(record.direction, record.peer) for record in sent} == {("sent", 0)}
+
+
+class Bomb:
+    """Runs when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_pickled_message_is_dropped_and_not_unpickled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ports = free_ports(2)
+    with open_transport(tmp_path, 0, ports) as server:
+        call(ports[0], pickle.dumps(Bomb(tmp_path / "ran")))
+        call(ports[0], (2).to_bytes(4, "little") + b"{}" + pickle.dumps(Bomb(tmp_path / "ran")))
+        call(ports[0], status_bytes())
+        assert server.receive(PATIENCE) is not None, "the third message"
+        assert server.receive(0.0) is None
+    assert not (tmp_path / "ran").exists()
+    assert caplog.text.count("was dropped") == 2
+
+
+def test_callers_without_signed_certificate_are_rejected(tmp_path: Path) -> None:
+    authority, unknown = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    ports = free_ports(2)
+    tls = {0: authority.party("server"), 1: authority.party("silo1")}
+    with open_transport(tmp_path, 0, ports, **tls[0]) as server, open_transport(tmp_path, 1, ports, **tls[1]) as silo:
+        silo.send(protocol.status_message("incarnation", 1, protocol.ONLINE, {}))
+        assert server.receive(PATIENCE) is not None
+        trusting = grpc.ssl_channel_credentials(authority.file.read_bytes())
+        other = unknown.party("silo1")
+        forged = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(),
+            Path(other["tls_key"]).read_bytes(),
+            Path(other["tls_certificate"]).read_bytes(),
+        )
+        for credentials in (None, trusting, forged):
+            with pytest.raises(grpc.RpcError) as rejected:
+                call(ports[0], status_bytes(), credentials)
+            assert rejected.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert server.receive(0.0) is None
+
+
+def test_caller_with_certificate_of_another_silo_is_rejected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority, ports = Authority(tmp_path / "ours"), free_ports(2)
+    second = authority.party("silo2")
+    with open_transport(tmp_path, 0, ports, **authority.party("server")) as server:
+        credentials = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(),
+            Path(second["tls_key"]).read_bytes(),
+            Path(second["tls_certificate"]).read_bytes(),
+        )
+        with pytest.raises(grpc.RpcError) as rejected:
+            call(ports[0], status_bytes(), credentials, caller=1)
+        assert rejected.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "the certificate is issued to 127.0.0.1, silo2, not to 'silo1'" in str(rejected.value.details())
+        # With its own id it is accepted, and a message with another sender id is dropped.
+        call(ports[0], status_bytes(), credentials, caller=2)
+        own = protocol.status_message("own", 2, protocol.ONLINE, {})
+        call(ports[0], encode(own.get_params()), credentials, caller=2)
+        message = server.receive(PATIENCE)
+        assert message is not None
+        assert protocol.get_sender(message) == 2
+        assert server.receive(0.0) is None
+    assert "silo2 has sent it under the sender id '1'" in caplog.text
+    wrong = pytest.raises(UserError, match=r"comm_args\.tls_certificate .* silo2, but this party is 'silo1'")
+    with wrong, open_transport(tmp_path, 1, ports, **second):
+        pass
+    mixed = {**second, "tls_key": authority.party("silo3")["tls_key"]}
+    wrong = pytest.raises(UserError, match=r"comm_args\.tls_certificate, tls_key")
+    with wrong, open_transport(tmp_path, 1, ports, **mixed):
+        pass
+
+
+def test_send_to_server_of_another_authority_fails(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    ports = free_ports(2)
+    with (
+        open_transport(tmp_path, 0, ports, **theirs.party("server")) as server,
+        open_transport(tmp_path, 1, ports, send_timeout=2.0, **ours.party("silo1")) as silo,
+    ):
+        with pytest.raises(Unreachable):
+            silo.send(protocol.status_message("incarnation", 1, protocol.ONLINE, {}))
+        assert server.receive(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("tls", "named"),
+    [
+        ({"tls_certificate": "a.pem"}, "comm_args.tls_key"),
+        ({"tls_certificate": "no.pem", "tls_key": "no.key", "tls_authority": "no.pem"}, "'no.pem' cannot be read"),
+    ],
+)
+def test_certificate_files_that_are_missing_are_named(tmp_path: Path, tls: dict[str, str], named: str) -> None:
+    with pytest.raises(UserError, match=named), open_transport(tmp_path, 0, free_ports(2), **tls):
+        pass
+
+
+def test_close_returns_after_ctrl_c_at_the_start_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    ports = free_ports(2)
+    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+        server.send_nowait(protocol.status_message("incarnation", 0, protocol.ONLINE, {}))
+        monkeypatch.setattr("grpc._channel._run_channel_spin_thread", interrupted)
+        monkeypatch.setattr(f"{GrpcTransport.__module__}._CLOSE_SECONDS", 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            silo.send_nowait(protocol.status_message("incarnation", 1, protocol.ONLINE, {}))
+        closing = threading.Thread(target=silo.close, daemon=True)
+        closing.start()
+        closing.join(timeout=30)
+        assert not closing.is_alive()
+
+
+def test_port_in_use_and_wrong_table_are_errors(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    taken = pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{ports[0]}")
+    with open_transport(tmp_path, 0, ports), taken, open_transport(tmp_path, 0, ports):
+        pass
+    address, settings = PartyAddress(0, 0, {0: 0, 1: 1}, 1, 1.0), SiloSettings()
+    with pytest.raises(UserError, match=r"comm_args\.grpc_ipconfig_path: there is no file 'none"):
+        GrpcTransport(SimpleNamespace(grpc_ipconfig_path="none.csv"), address, settings)
+    short = grpc_table(tmp_path / "short.csv", ports[:1])
+    with pytest.raises(UserError, match="has no line for eid 1"):
+        GrpcTransport(SimpleNamespace(grpc_ipconfig_path=str(short)), address, settings)

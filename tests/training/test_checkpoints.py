@@ -1,0 +1,89 @@
+"""Checkpoints: the last few are kept, and a damaged one is never loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mrtf_fedml.algorithms import ServerState
+from mrtf_fedml.errors import UserError
+from mrtf_fedml.training.checkpoints import Checkpoints
+
+
+def save_rounds(folder: Path, rounds: int, keep: int = 2) -> Checkpoints:
+    folder.mkdir(parents=True)
+    checkpoints = Checkpoints(folder)
+    for index in range(1, rounds + 1):
+        weights = {"w": torch.full((4,), float(index)), "steps": torch.tensor(index), "half": torch.ones(2).bfloat16()}
+        checkpoints.save(ServerState(index, weights, weights, {"note": ["a", 0.1], "seen": torch.tensor([True])}), keep)
+    return checkpoints
+
+
+def test_save_keeps_the_last_checkpoints_only(tmp_path: Path) -> None:
+    for keep in (1, 2, 3):
+        checkpoints = save_rounds(tmp_path / str(keep), rounds=5, keep=keep)
+        assert [Checkpoints(path.parent).paths.index(path) for path in checkpoints.paths] == list(range(keep))
+        rounds = []
+        for path in checkpoints.paths:
+            alone = tmp_path / f"{keep}-{path.name}"
+            alone.mkdir()
+            (alone / "server.safetensors").write_bytes(path.read_bytes())
+            state = Checkpoints(alone).load()
+            assert state is not None
+            rounds.append(state.round)
+        assert rounds == list(range(5, 5 - keep, -1))
+
+
+def test_load_after_a_flipped_bit_returns_the_previous_state(tmp_path: Path) -> None:
+    intact = (save_rounds(tmp_path / "intact", 3).folder / "server.safetensors").read_bytes()
+    for position in range(0, len(intact), 23):
+        checkpoints = save_rounds(tmp_path / str(position), 3)
+        newest = checkpoints.folder / "server.safetensors"
+        newest.write_bytes(intact[:position] + bytes([intact[position] ^ 4]) + intact[position + 1 :])
+        state = checkpoints.load()
+        assert state is not None
+        if state.round == 3:
+            # A flip in bytes that are not read, such as padding: the values read must equal those written.
+            assert torch.equal(state.weights["w"], torch.full((4,), 3.0))
+            assert (list(state.memory), state.memory["note"]) == (["note", "seen"], ["a", 0.1])
+        else:
+            assert (state.round, state.weights["steps"].item()) == (2, 2)
+            assert (checkpoints.folder / "damaged-server.safetensors").exists()
+
+
+def test_load_names_and_renames_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("empty", "cut", "foreign", "text"):
+        checkpoints = save_rounds(tmp_path / name, 2)
+        newest = checkpoints.folder / "server.safetensors"
+        if name == "foreign":
+            save_file({"w": torch.ones(4)}, newest)
+        else:
+            newest.write_bytes({"empty": b"", "cut": newest.read_bytes()[:-5], "text": b"no state" * 99}[name])
+        state = checkpoints.load()
+        assert state is not None
+        assert state.round == 1
+        assert str(newest) in caplog.text
+        # The next checkpoint must not push out an intact one.
+        checkpoints.save(ServerState(2, state.weights, state.weights), 2)
+        assert [path.name for path in checkpoints.paths] == ["server.safetensors", "server-1.safetensors"]
+        checkpoints.paths[0].write_bytes(b"")
+        assert checkpoints.load().round == 1  # type: ignore[union-attr]
+
+
+def test_load_without_an_intact_checkpoint_names_all_files(tmp_path: Path) -> None:
+    checkpoints = save_rounds(tmp_path / "state", 2)
+    for path in checkpoints.paths:
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match=r"\(server\.safetensors: .*; server-1\.safetensors"):
+        checkpoints.load()
+
+
+def test_load_after_a_kill_between_two_renames_returns_the_last_state(tmp_path: Path) -> None:
+    checkpoints = save_rounds(tmp_path / "state", 2)
+    checkpoints.paths[0].replace(checkpoints.folder / "server-1.safetensors")
+    state = checkpoints.load()
+    assert state is not None
+    assert state.round == 2
