@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from turns import told
+from checkouts import format_spread
 
 Array = npt.NDArray[np.float64]
 Curves = dict[tuple[int, int], list[dict[str, Any]]]
@@ -99,8 +99,9 @@ def taken(pairs: Curves) -> None:
     for part in ("whole", "local", "teachers", "distilling", "rest"):
         theirs, ours = ([line[side]["seconds"][part] for line in lines] for side in ("theirs", "ours"))
         ratios = [one / other for one, other in zip(theirs, ours, strict=True)]
-        print(f"| {part} | {told(theirs)} | {told(ours)} | {told(ratios)} |")
-    print(f"| of their rest: testing | {told([line['theirs']['seconds'].get('testing', 0.0) for line in lines])} | | |")
+        print(f"| {part} | {format_spread(theirs)} | {format_spread(ours)} | {format_spread(ratios)} |")
+    testing = [line["theirs"]["seconds"].get("testing", 0.0) for line in lines]
+    print(f"| of their rest: testing | {format_spread(testing)} | | |")
 
 
 if __name__ == "__main__":

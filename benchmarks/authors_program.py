@@ -1,4 +1,4 @@
-"""The authors' released program beside `preset: released`: both play every round, with the same clients.
+"""The authors' released program beside our `ReleasedMrTF`: both run every round, with the same clients.
 
     git clone https://github.com/lxcnju/MrTF
     python benchmarks/authors_program.py MrTF scene.yaml --set threads=1 --seeds 0 1 2 --draws 0 1 --out rounds.jsonl
@@ -20,10 +20,10 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -32,20 +32,19 @@ from authors_adapter import Halves, Pictures, timed_program
 from torch.utils.data import Subset, TensorDataset
 
 from mrtf_fedml.algorithms import MrTF
-from mrtf_fedml.algorithms.sampling import chosen_clients
+from mrtf_fedml.callbacks.base import Callback
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.config.loader import apply_values, read_config
 from mrtf_fedml.data import load
-from mrtf_fedml.data.cross_domain import server_part
-from mrtf_fedml.data.sources import named_source
-from mrtf_fedml.fedml_bridge.arguments import arguments_from
-from mrtf_fedml.fedml_bridge.offline import initialise
-from mrtf_fedml.fedml_bridge.pair import pair_of
-from mrtf_fedml.fedml_bridge.single_process import SingleProcess
+from mrtf_fedml.data.server_set import load_server_set
+from mrtf_fedml.data.sources import load_run_source
+from mrtf_fedml.fedml_bridge.adapters import make_adapters
+from mrtf_fedml.fedml_bridge.args import make_arguments
+from mrtf_fedml.fedml_bridge.backends.single_process import SingleProcess
+from mrtf_fedml.fedml_bridge.fedml_init import initialize
 from mrtf_fedml.models import create_model
 from mrtf_fedml.phases import DISTILLING, LOCAL, TARGETS, TEACHERS, measured_phases
-from mrtf_fedml.rounds.callbacks import Callback
-from mrtf_fedml.rounds.loop import Run
-from mrtf_fedml.settings import RunSettings
-from mrtf_fedml.settings.yaml_file import read_config, with_values
+from mrtf_fedml.training.loop import Run
 
 _CPU = torch.device("cpu")
 #: Ours are named by what they are scored on.
@@ -55,8 +54,8 @@ _ACCURACIES = ("acc_aggregated", "acc_ensemble", "acc_targets", "acc_refined")
 class Beside(Callback):
     """After each of our rounds the program's: what both have reached, and what it took them."""
 
-    def __init__(self, program: Any, examiner: Any, seed: int, phases: dict[str, float]) -> None:
-        self.program, self.examiner, self.seed, self.phases = program, examiner, seed, phases
+    def __init__(self, program: Any, evaluator: Any, seed: int, phases: dict[str, float]) -> None:
+        self.program, self.evaluator, self.seed, self.phases = program, evaluator, seed, phases
         self.rounds: list[dict[str, Any]] = []
 
     def on_start(self, run: Run) -> None:
@@ -65,7 +64,7 @@ class Beside(Callback):
         np.random.seed(self.seed)
         self._go_on()
 
-    def on_round(self, run: Run, line: dict[str, Any]) -> None:
+    def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """The clock stops, and the program plays the round with these clients."""
         seconds = {name: taken - self.known.get(name, 0.0) for name, taken in self.phases.items()}
         ours = _parts(
@@ -78,7 +77,7 @@ class Beside(Callback):
         # One round of all that there are is one of those that were chosen.
         program.clients = line["clients"]
         assert run.record is not None
-        program.updates = {update.client: update for update in run.record.arrived.updates}
+        program.updates = {update.client: update for update in run.record.replies.updates}
         program.seconds.clear()
         program.train()
         spent, parts = time.process_time() - began, program.seconds
@@ -87,15 +86,15 @@ class Beside(Callback):
         logs, targets = program.logs, run.record.report.predictions["targets"]
         reached = (
             logs["GLO_TACCS"][-1],
-            self.examiner.score(torch.from_numpy(program.ensemble)),
-            self.examiner.score(program.glo_probs),
+            self.evaluator.score(torch.from_numpy(program.ensemble)),
+            self.evaluator.score(program.glo_probs),
             logs["REF_TACCS"][-1],
         )
         self.rounds.append(
             {
                 "round": line["round"],
                 "targets_apart": float((targets - program.glo_probs).abs().max()),
-                "ours": {**{name: line[name] for name in _ACCURACIES}, "loss": line["local_loss"], "seconds": ours},
+                "ours": {**{name: line[name] for name in _ACCURACIES}, "loss": line["train_loss"], "seconds": ours},
                 "theirs": {
                     **dict(zip(_ACCURACIES, reached, strict=True)),
                     "loss": logs["LOSSES"][-1],
@@ -119,13 +118,13 @@ def _parts(whole: float, local: float, teachers: float, distilling: float, testi
 
 def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     """The rounds of one scene and one draw, by both."""
-    config = with_values(config, {"partition_seed": scene, "random_seed": scene + 1000 * draw}, "--set")
+    config = apply_values(config, {"partition_seed": scene, "random_seed": scene + 1000 * draw}, "--set")
     with tempfile.TemporaryDirectory() as runs, measured_phases() as phases:
-        config = with_values(config, {"run_dir": str(Path(runs) / "run")}, "--set")
+        config = apply_values(config, {"run_dir": str(Path(runs) / "run")}, "--set")
         settings = RunSettings.from_config(config)
-        train, refinery = settings.train, settings.of(MrTF.Settings, MrTF.section)
+        train, refinery = settings.train, settings.algorithm_section(MrTF.Settings, MrTF.section)
         dataset = load(settings)
-        labels = server_part(named_source(settings.data), settings.data, dataset.input_shape).labels
+        labels = load_server_set(load_run_source(settings.data), settings.data, dataset.input_shape).labels
         assert labels is not None, "the curves need y_test"
         model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=scene)
         as_given: Any = Pictures if given.images else TensorDataset
@@ -144,23 +143,24 @@ def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namesp
                 **{"ref_way": "ALL", "add_glo": True, "glo_w": True, "ref_steps": refinery.refine_steps},
             ),
         )
-        args = initialise(arguments_from(config, settings))
-        runner = SingleProcess(args, _CPU, dataset, *(half(model, args) for half in pair_of(MrTF)))
-        turns = Beside(program, dataset.examiner, scene + 1000 * draw, phases)
+        args = initialize(make_arguments(settings))
+        runner = SingleProcess(args, _CPU, dataset, *(half(model, args) for half in make_adapters(MrTF)))
+        turns = Beside(program, dataset.evaluator, scene + 1000 * draw, phases)
         # The last: what the others do in a round belongs to it.
         runner.session.run.callbacks.append(turns)
 
-        def chosen(round_index: int, asked: Sequence[int]) -> list[int]:
-            return chosen_clients(round_index, train.client_num_in_total, train.client_num_per_round, scene)
+        def select_clients(settings: Any, round_index: int, *others: Any) -> list[int]:
+            return select_clients(round_index, train.client_num_in_total, train.client_num_per_round, scene)
 
-        runner.session.play(runner._ask, chosen)
+        with patch("mrtf_fedml.training.round.select_clients", select_clients):
+            runner.run()
     return turns.rounds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the program as it was cloned")
-    parser.add_argument("config", type=Path, help="a scene of ours; its preset becomes `released`")
+    parser.add_argument("config", type=Path, help="a scene of ours; its algorithm becomes ReleasedMrTF")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each a scene: split, weights and clients")
     parser.add_argument("--draws", type=int, nargs="+", default=[0], help="each a draw of batches on every scene")
@@ -170,7 +170,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     changes = {key: yaml.safe_load(value) for key, value in (text.split("=", 1) for text in given.set)}
-    config = with_values(read_config(given.config), {"preset": "released", **changes}, "--set")
+    config = apply_values(
+        read_config(given.config), {"federated_optimizer": "benchmarks.paper.released:ReleasedMrTF", **changes}, "--set"
+    )
     for scene in given.seeds:
         for draw in given.draws:
             rounds = beside(config, scene, draw, given)

@@ -1,9 +1,9 @@
-"""Seconds a round in one process and over ranks, and where they go. Prints the ratios of one run.
+"""Seconds per round in one process and over MPI ranks, by phase.
 
 python benchmarks/mpi_scaling.py [--cf FILE.yaml] [--rounds N] [--set KEY=VALUE ...]
 
-Server and trainers work in turn (but for `--set feedback=never`, docs/mpi.md), so a server and one trainer with 2
-threads each want the same 2 cores as one process with 2 threads, and as a server and two trainers with 1 each.
+Server and trainers work one after the other. So a server and one trainer with 2 threads each need the same 2 cores as
+one process with 2 threads, and as a server and two trainers with 1 thread each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRAINED = re.compile(r"round=(\d+) client=\d+ samples=\d+ seconds=([\d.]+)")
 
 @dataclass(frozen=True)
 class Case:
-    """A way to run: 1 rank is one process without MPI."""
+    """One variant; 1 rank is one process without MPI."""
 
     name: str
     ranks: int
@@ -38,14 +38,13 @@ CASES = (
     Case("one process, 2 threads", 1, 2),
     Case("server + 1 trainer, 2 threads", 2, 2),
     Case("server + 2 trainers, 1 thread", 3, 1),
-    Case("the same, refine_on: ranks", 3, 1, "ranks"),
     Case("the same, refine_on: teachers", 3, 1, "teachers"),
 )
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """A round's, medians over the rounds."""
+    """Seconds of a round, medians over the rounds."""
 
     local: float
     communication: float
@@ -68,7 +67,7 @@ def main() -> None:
     print(f"{'':<32}{'s/round':>8}{'local':>8}{'comm.':>8}{'refine':>8}{'speed':>8}")
     for case in CASES:
         with TemporaryDirectory() as folder:
-            results[case.name] = measured(case, Path(folder) / "run", options)
+            results[case.name] = measure(case, Path(folder) / "run", options)
         seconds, first = results[case.name], results[CASES[0].name]
         shares = [seconds.local, seconds.communication, seconds.refining]
         print(
@@ -79,8 +78,8 @@ def main() -> None:
         )
 
 
-def measured(case: Case, run_dir: Path, options: argparse.Namespace) -> Seconds:
-    """Run it, and read its folder."""
+def measure(case: Case, run_dir: Path, options: argparse.Namespace) -> Seconds:
+    """Run the case and read its run directory."""
     settings = [f"run_dir={run_dir}", f"comm_round={options.rounds}", f"threads={case.threads}", *options.set]
     settings += [f"refine_on={case.refine_on}", f"backend={'sp' if case.ranks == 1 else 'MPI'}"]
     words = [word for setting in settings for word in ("--set", setting)]
@@ -91,14 +90,14 @@ def measured(case: Case, run_dir: Path, options: argparse.Namespace) -> Seconds:
         command = ["mrtf", "run", "--cf", options.cf, *words]
     else:
         command = ["bash", str(ROOT / "launch" / "mpirun.sh"), str(case.ranks), options.cf, *words]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if told.returncode != 0:
-        sys.exit(f"{case.name} failed:\n{told.stderr}")
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if process.returncode != 0:
+        sys.exit(f"{case.name} failed:\n{process.stderr}")
     return read_run(run_dir)
 
 
 def read_run(run_dir: Path) -> Seconds:
-    """The first round, which warms up, is left out. Training is that of the rank which took longest."""
+    """The medians without the first round, which warms up. The training time is that of the slowest rank."""
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()][1:]
     trained: dict[int, list[float]] = defaultdict(list)
     for log in sorted((run_dir / "logs").glob("rank-*.log")) if (run_dir / "logs").exists() else []:
@@ -108,9 +107,9 @@ def read_run(run_dir: Path) -> Seconds:
         for round_index, total in of_rank.items():
             trained[round_index].append(total)
     # What was trained while the server refined is not waited for, and no part of the round's seconds.
-    local = [min(line["seconds_local"], max(trained.get(line["round"], [line["seconds_local"]]))) for line in lines]
-    communication = [line["seconds_local"] - seconds for line, seconds in zip(lines, local, strict=True)]
-    refining = [line["seconds_refine"] for line in lines]
+    local = [min(line["client_seconds"], max(trained.get(line["round"], [line["client_seconds"]]))) for line in lines]
+    communication = [line["client_seconds"] - seconds for line, seconds in zip(lines, local, strict=True)]
+    refining = [line["server_seconds"] for line in lines]
     return Seconds(*(statistics.median(part) for part in (local, communication, refining)))
 
 

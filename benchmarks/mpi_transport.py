@@ -1,4 +1,4 @@
-"""Weights between two ranks: as one buffer, and as a pickle of the state dict. Prints milliseconds and their ratio.
+"""Transfer of weights between two MPI ranks: as one buffer, and as a pickle of the state dict.
 
 mpirun -n 2 python benchmarks/mpi_transport.py
 """
@@ -14,12 +14,8 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
-from mrtf_fedml.fedml_bridge.mpi.transport import (
-    Channel,
-    Parcel,
-    quiet_barrier,
-    wait_until,
-)
+from mrtf_fedml.fedml_bridge.backends.mpi.transport import Channel, Message
+from mrtf_fedml.process.mpi import poll_until, sleeping_barrier
 
 #: Name, number of entries, floats an entry: a LeNet, a ResNet-18, and one as large as a small transformer.
 SIZES = (("0.25 MB in 10 entries", 10, 6_170), ("45 MB in 122 entries", 122, 92_000), ("400 MB in 200", 200, 500_000))
@@ -27,20 +23,20 @@ REPEATS = 7
 
 
 def by_buffer(channel: Channel, weights: OrderedDict[str, Tensor]) -> None:
-    """There and back."""
+    """Send and return one buffer."""
     if channel.rank == 0:
-        channel.send(Parcel("there", {}, weights), [1])
+        channel.send(Message("there", {}, weights), [1])
         channel.receive(1)
     else:
-        channel.send(Parcel("back", {}, channel.receive(0).tensors), [0])
+        channel.send(Message("back", {}, channel.receive(0).tensors), [0])
 
 
 def by_pickle(channel: Channel, weights: OrderedDict[str, Tensor]) -> None:
-    """There and back, as FedML's MPI messages travel, except for its threads."""
+    """Send and return a pickle, as FedML's MPI messages do, but without its threads."""
     other = 1 - channel.rank
     if channel.rank == 0:
         channel.comm.send(weights, dest=other, tag=7)
-    wait_until(lambda: channel.comm.Iprobe(source=other, tag=7))
+    poll_until(lambda: channel.comm.Iprobe(source=other, tag=7))
     received = channel.comm.recv(source=other, tag=7)
     if channel.rank == 1:
         channel.comm.send(received, dest=other, tag=7)
@@ -49,10 +45,10 @@ def by_pickle(channel: Channel, weights: OrderedDict[str, Tensor]) -> None:
 def milliseconds(
     way: Callable[[Channel, OrderedDict[str, Tensor]], None], channel: Channel, weights: OrderedDict[str, Tensor]
 ) -> float:
-    """The median of one way, half of there and back; the first, which warms up, is left out."""
+    """The median time of one direction; the first transfer warms up."""
     taken = []
     for _ in range(REPEATS + 1):
-        quiet_barrier(channel.comm)
+        sleeping_barrier(channel.comm)
         began = time.perf_counter()
         way(channel, weights)
         taken.append((time.perf_counter() - began) / 2 * 1000)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from mrtf_fedml.config import ModelSettings
 from mrtf_fedml.data import TensorShard, to_tensor
 from mrtf_fedml.models import create_model, predict_logits
-from mrtf_fedml.models.weights import size_in_bytes, snapshot
-from mrtf_fedml.refinery.clusters import prototypes, reassigned_probabilities
-from mrtf_fedml.settings import ModelSettings
+from mrtf_fedml.models.state_dict import size_in_bytes, snapshot
+from mrtf_fedml.refinery.clustering import prototypes, reassign_by_prototypes
 
 SHAPE, CLASSES = (1, 28, 28), 10
 
@@ -88,7 +88,7 @@ def clustering(repeats: int) -> Result:
         return torch.softmax(-4.0 * (1 - similarity), dim=1)
 
     def products() -> Tensor:
-        return reassigned_probabilities(probabilities, features, temperature=4.0, steps=1)
+        return reassign_by_prototypes(probabilities, features, temperature=4.0, steps=1)
 
     torch.testing.assert_close(broadcast(), products())
     made = probabilities.numel() * features.shape[1] * 8 / 1e6

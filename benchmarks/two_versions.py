@@ -1,10 +1,10 @@
-"""What a change has made slower: two checkouts run the same scenes by turns, and their CPU seconds are compared.
+"""Compare the CPU seconds of two checkouts, which alternate on the same setups.
 
     python benchmarks/two_versions.py OLD_CHECKOUT NEW_CHECKOUT [--repetitions 5]
 
-Each run is a process of its own with one thread. What importing and starting cost is measured by a run of one round
-and taken off, so that a row speaks of rounds alone; starting has a row of its own. A ratio above 1 means that the new
-checkout is slower. Machines are noisy: the spread over the repetitions stands beside each ratio.
+Each run is a process with one thread. The cost of imports and start is measured by a run of one round and subtracted,
+so that a row shows the rounds alone; the start has its own row. A ratio above 1 means that the new checkout is slower.
+The spread over the repetitions is shown next to each ratio.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from turns import two_checkouts
+from checkouts import parse_checkouts
 
-#: By name, the changes to the scene that all share, and how many rounds are measured.
-SCENES: dict[str, tuple[dict[str, object], int]] = {
+#: By name, the changes to the common setup, and the number of measured rounds.
+SETUPS: dict[str, tuple[dict[str, object], int]] = {
     "MrTF, MLP": ({"federated_optimizer": "MrTF", "model": "mlp", "client_num_in_total": 20}, 6),
     "FedAvg, MLP": ({"federated_optimizer": "FedAvg", "model": "mlp", "client_num_in_total": 20}, 12),
     "Scaffold, MLP": ({"federated_optimizer": "Scaffold", "model": "mlp", "client_num_in_total": 20}, 12),
@@ -33,9 +33,9 @@ SCENES: dict[str, tuple[dict[str, object], int]] = {
 
 
 def main() -> None:
-    options = two_checkouts(__doc__)
-    print(f"{'scene':<30}{'old, CPU s':>12}{'new, CPU s':>12}{'new / old':>12}   spread")
-    for name, (changes, rounds) in SCENES.items():
+    options = parse_checkouts(__doc__)
+    print(f"{'setup':<30}{'old, CPU s':>12}{'new, CPU s':>12}{'new / old':>12}   spread")
+    for name, (changes, rounds) in SETUPS.items():
         starts: list[float] = []
         ratios, olds, news = [], [], []
         for _ in range(options.repetitions):
@@ -52,21 +52,21 @@ def main() -> None:
 
 
 def row(name: str, olds: list[float], news: list[float], ratios: list[float]) -> str:
-    """A line of the table."""
+    """One line of the table."""
     old, new = statistics.median(olds), statistics.median(news)
     return f"{name:<30}{old:>12.2f}{new:>12.2f}{statistics.median(ratios):>12.3f}   {spread(ratios)}"
 
 
 def spread(ratios: list[float]) -> str:
-    """From the least to the most."""
+    """The smallest and the largest value."""
     return f"{min(ratios):.3f} to {max(ratios):.3f}"
 
 
 def cpu_seconds(checkout: Path, changes: dict[str, object], rounds: int) -> float:
-    """What a run of so many rounds costs a checkout, with its start."""
+    """CPU seconds of a run of this many rounds, including its start."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scene.yaml"
-        file.write_text(yaml.safe_dump(scene(changes, rounds, Path(folder) / "run")))
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(configuration(changes, rounds, Path(folder) / "run")))
         environment = {**os.environ, "PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1", "HOME": folder}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
@@ -80,8 +80,8 @@ def cpu_seconds(checkout: Path, changes: dict[str, object], rounds: int) -> floa
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
-def scene(changes: dict[str, object], rounds: int, run_dir: Path) -> dict[str, dict[str, object]]:
-    """FedML's sections, of digits; every checkout reads them alike."""
+def configuration(changes: dict[str, object], rounds: int, run_dir: Path) -> dict[str, dict[str, object]]:
+    """FedML's sections on digits, with keys that every checkout has."""
     train = {
         "client_num_per_round": 5,
         "comm_round": rounds,

@@ -1,9 +1,9 @@
-"""What it costs that threads wait asleep, and what a second thread gains: steps of MLPNet in processes of their own.
+"""Compare how OpenMP threads wait, and the gain of a second thread: training steps of MLPNet.
 
     python benchmarks/waiting.py [--repetitions 7]
 
-One thread, and two that spin while they wait (GNU's default), that do so for a moment (ours) and that sleep at once, by
-turns. Wall seconds are what counts here, so the figures mean something on cores that nobody else wants.
+One thread; two threads that spin while waiting (GNU's default), that spin briefly (ours), and that sleep at once. The
+variants alternate. Wall seconds count, so use idle cores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 
-from turns import told
+from checkouts import format_spread
 
 WAYS = {
     "1 thread": {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"},
@@ -53,11 +53,11 @@ def main() -> None:
             taken[way].append(seconds(asked))
     for way, both in taken.items():
         wall, cpu = ([one[place] for one in both] for place in (0, 1))
-        print(f"{way}: wall seconds {told(wall)}, CPU seconds {told(cpu)}")
+        print(f"{way}: wall seconds {format_spread(wall)}, CPU seconds {format_spread(cpu)}")
     spinning = [wall for wall, _ in taken["2 threads, spinning"]]
     for way in WAYS:
         ratios = [wall / other for (wall, _), other in zip(taken[way], spinning, strict=True)]
-        print(f"{way}, by spinning: {told(ratios)}")
+        print(f"{way}, by spinning: {format_spread(ratios)}")
     print(f"load: {os.getloadavg()[0]:.1f}")
 
 

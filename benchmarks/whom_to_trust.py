@@ -1,6 +1,6 @@
 """Rules of trust on the logits of one recorded run, without distilling: minutes in place of hours.
 
-What is sent back decides how a run goes on; without it (`feedback: never`) the clients' models do not depend on the
+What is broadcast decides how a run goes on; with `broadcast: aggregated` the clients' models do not depend on the
 refinery. So one run of the base is recorded, and many rules are tried on what its clients said of the server's samples:
 
     RECORD=recorded PYTHONPATH=benchmarks mrtf run --cf SCENE.yaml --set dataset=npz --set data_file=DATA.npz \
@@ -25,41 +25,21 @@ import torch
 from torch import Tensor
 
 import mrtf_fedml
-from mrtf_fedml.refinery import distillation_targets
-from mrtf_fedml.refinery.rectify import faded
-from mrtf_fedml.refinery.shares import tie
-from mrtf_fedml.refinery.targets import smoothed_targets
-from mrtf_fedml.refinery.teachers import disagreement, votes_of
-from mrtf_fedml.settings import MrTFSettings
+from mrtf_fedml.algorithms.mrtf import ComponentMemory, distillation_targets
 
 Round = dict[str, npt.NDArray[Any]]
 
 #: What is tried, by settings of the refinery.
 RULES: dict[str, dict[str, Any]] = {
-    "uniform": {"teacher_weights": "uniform"},
+    "uniform": {"teacher_weighting": "uniform"},
     "entropy": {},
     "entropy, balance 0.5": {"class_balance": 0.5},
-    "familiarity": {"teacher_weights": "familiarity"},
-    "familiarity, balance 0.5": {"teacher_weights": "familiarity", "class_balance": 0.5},
+    "familiarity": {"teacher_weighting": "familiarity"},
+    "familiarity, balance 0.5": {"teacher_weighting": "familiarity", "class_balance": 0.5},
     "familiarity, estimated shares": {
-        "teacher_weights": "familiarity",
+        "teacher_weighting": "familiarity",
         "class_balance": 0.5,
-        "class_shares": "estimated",
-    },
-    "the same, fading with agreement": {
-        "teacher_weights": "familiarity",
-        "class_balance": 0.5,
-        "class_shares": "estimated",
-        "balance_fade": 0.5,
-        "smoothing_fade": 0.75,
-    },
-    "and shares of the round's own where all look like one class": {
-        "teacher_weights": "familiarity",
-        "class_balance": 0.5,
-        "class_shares": "estimated",
-        "shares_fade": 0.25,
-        "balance_fade": 0.5,
-        "smoothing_fade": 0.75,
+        "class_prior": "estimated",
     },
 }
 
@@ -70,33 +50,28 @@ class Recording(mrtf_fedml.Algorithm):
     name = "Recording"
     transductive = True
 
-    def finish_round(self, state: Any, updates: Any, aggregated: Any, bench: Any) -> Any:
+    def server_update(self, state: Any, updates: Any, aggregated: Any, server: Any) -> Any:
         """The base's; what was said goes into the folder that RECORD names."""
         folder = Path(os.environ["RECORD"])
         folder.mkdir(parents=True, exist_ok=True)
         np.savez(
             folder / f"{state.round:04d}.npz",
-            local=torch.stack([bench.logits(update.weights) for update in updates]).numpy(),
-            before=bench.logits(state.weights).numpy(),
-            aggregated=bench.logits(aggregated).numpy(),
+            local=torch.stack([server.logits(update.weights) for update in updates]).numpy(),
+            before=server.logits(state.weights).numpy(),
+            aggregated=server.logits(aggregated).numpy(),
             loss=np.mean([update.loss for update in updates]),
         )
-        return super().finish_round(state, updates, aggregated, bench)
+        return super().server_update(state, updates, aggregated, server)
 
 
-def curve(rounds: list[Round], settings: MrTFSettings, labels: Tensor, rows: Tensor) -> list[float]:
+def curve(rounds: list[Round], settings: dict[str, Any], labels: Tensor, rows: Tensor) -> list[float]:
     """The accuracy of the targets after each round, on these of the server's samples."""
-    previous, shares, marks = None, None, []
+    memory, marks = ComponentMemory({}), []
     for one in rounds:
         local = torch.from_numpy(one["local"])[:, rows]
         models = torch.stack([torch.from_numpy(one["before"]), torch.from_numpy(one["aggregated"])])[:, rows]
-        loss, votes = float(one["loss"]), votes_of(local)
-        unlike, tied = disagreement(votes), tie(votes)
-        made = distillation_targets(local, models, None, loss, settings, shares=shares, unlike=unlike, tied=tied)
-        smoothing = faded(settings.target_smoothing, unlike, settings.smoothing_fade)
-        previous = smoothed_targets(made.probabilities, previous, loss, smoothing)
-        shares = made.shares
-        marks.append(float((previous.argmax(dim=1) == labels[rows]).double().mean()))
+        targets = distillation_targets(settings, local, models, None, float(one["loss"]), memory).targets
+        marks.append(float((targets.argmax(dim=1) == labels[rows]).double().mean()))
     return marks
 
 
@@ -117,7 +92,7 @@ def table(
     say(f"server has {len(servers[0])} classes | mean | last ten | last | first window | worst window")
     say(f"plain average | {_three(plain)} | |")
     for name, keys in rules.items():
-        settings = MrTFSettings(cluster_refinery=False, target_smoothing=0.75, **keys)
+        settings = {"cluster_refinery": False, "target_smoothing": 0.75, **keys}
         marks = [curve(rounds, settings, labels, rows) for rows in all_rows]
         gains = [
             np.convolve(np.array(one) - np.array(other), np.ones(5) / 5, "valid")

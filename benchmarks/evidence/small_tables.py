@@ -1,6 +1,6 @@
 """scikit-learn's wine and breast cancer as .npz files: small tables, standardised by the clients' rows.
 
-    python benchmarks/tables.py [FOLDER]
+    python benchmarks/evidence/small_tables.py [FOLDER]
 
 wine.npz has 60 of 178 rows for the server, cancer.npz 150 of 569.
 """

@@ -1,7 +1,7 @@
 """Letters and digits by typeface, a stand-in for FEMNIST by writer: a user is a typeface, 62 classes, as one .npz file.
 
-    python benchmarks/glyphs.py /usr/share/fonts glyphs.npz
-    python benchmarks/glyphs.py /usr/share/fonts glyphs_equal.npz equal
+    python benchmarks/evidence/glyphs.py /usr/share/fonts glyphs.npz
+    python benchmarks/evidence/glyphs.py /usr/share/fonts glyphs_equal.npz equal
 
 220 typefaces of 60 to 100 samples, and 2000 samples of the others for the server, dark on white, 28 x 28. As in
 FEMNIST half of the samples are digits, capitals are a little more frequent than small letters, a letter's frequency
@@ -23,7 +23,7 @@ USERS, FEWEST, MOST, SERVERS, SIDE = 220, 60, 100, 2000, 28
 SHARES, FREQUENT = (0.5, 0.27, 0.23), "etaoinshrdlcumwfgypbvkjxqz"
 
 
-def class_shares(equal: bool) -> npt.NDArray[np.float64]:
+def class_frequencies(equal: bool) -> npt.NDArray[np.float64]:
     """How often each of the 62 characters is written, [62]."""
     if equal:
         return np.full(len(CHARACTERS), 1 / len(CHARACTERS))
@@ -62,7 +62,7 @@ def main(folder: str, out: str, shares: str = "as FEMNIST") -> None:
     if len(faces) < USERS + 20:
         sys.exit(f"{len(faces)} typefaces in {folder}: {USERS} users and 20 for the server are needed; install more")
     names = rng.permutation(np.array(list(faces)))
-    frequency = class_shares(shares == "equal")
+    frequency = class_frequencies(shares == "equal")
     x_train, y_train, users = [], [], []
     for name in names[:USERS]:
         labels = rng.choice(len(CHARACTERS), size=rng.integers(FEWEST, MOST + 1), p=frequency)

@@ -1,9 +1,9 @@
-"""A server that sees few of the classes: an .npz file whose server's set keeps only its most frequent ones.
+"""Make an .npz file whose server set has only the most frequent classes.
 
-    python benchmarks/fewer_classes.py mnist.npz 3 mnist_3.npz
+    python benchmarks/evidence/few_classes.py mnist.npz 3 mnist_3.npz
 
-The clients' samples (x_train, y_train) stay as they are; of x_test and y_test the samples of the 3 most frequent
-classes are left. Labels are read here, where a scene is made; a run on it reads none.
+The clients' samples (x_train, y_train) do not change; of x_test and y_test the samples of the 3 most frequent
+classes are kept. Labels are read only here; a run reads none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def main(source: str, classes: str, target: str) -> None:
-    """Write `target`: `source` with so many classes left on the server."""
+    """Write `target`: `source` with this many classes on the server."""
     with np.load(source) as arrays:
         kept = {name: arrays[name] for name in ("x_train", "y_train")}
         images, labels = arrays["x_test"], arrays["y_test"]

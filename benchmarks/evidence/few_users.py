@@ -1,8 +1,8 @@
-"""A part of a data set by user, as one .npz file: so many users, so many samples of each, and 1000 for the server.
+"""Make an .npz file from a part of a dataset by user: some users, some samples of each, and 1000 for the server.
 
-    python benchmarks/fewer_roles.py shakespeare.npz 60 300 shakespeare_60.npz
+    python benchmarks/evidence/few_users.py shakespeare.npz 60 300 shakespeare_60.npz
 
-Users are drawn among those who have that many samples, and at most three times as many.
+Users are drawn from those with at least that many samples and at most three times as many.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ SERVERS = 1000
 
 
 def main(file: str, users: str, samples: str, out: str) -> None:
-    """Make the file."""
+    """Write the file."""
     rng = np.random.default_rng(7)
     data = dict(np.load(file))
     owner, each = data["u_train"], int(samples)
     names, counts = np.unique(owner, return_counts=True)
-    fitting = names[(counts >= each) & (counts <= 3 * each)]
-    if len(fitting) < int(users):
-        sys.exit(f"{file} has {len(fitting)} users of {each} to {3 * each} samples, not {users}; ask for fewer")
-    chosen = rng.choice(fitting, int(users), replace=False)
+    eligible = names[(counts >= each) & (counts <= 3 * each)]
+    if len(eligible) < int(users):
+        sys.exit(
+            f"{file} has {len(eligible)} users of {each} to {3 * each} samples, not {users}; give a smaller number"
+        )
+    chosen = rng.choice(eligible, int(users), replace=False)
     kept = np.concatenate([rng.choice(np.flatnonzero(owner == name), each, replace=False) for name in chosen])
     server = rng.choice(len(data["y_test"]), SERVERS, replace=False)
     rest = {key: data[key] for key in ("alphabet", "class_names") if key in data}

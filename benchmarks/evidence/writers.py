@@ -1,6 +1,6 @@
 """Made-up writers: images of two sets, each writer with a style and a taste of classes of his own, as one .npz file.
 
-    python benchmarks/writers.py MNIST.npz FASHION.npz writers.npz
+    python benchmarks/evidence/writers.py MNIST.npz FASHION.npz writers.npz
 
 Feature skew and unequal classes in one, split by user. Both inputs hold x_train (N, 28, 28) uint8 and y_train; the
 classes of the second are numbered after those of the first. 200 writers of 60 samples, and 2000 samples of 60 other

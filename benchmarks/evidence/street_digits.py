@@ -1,6 +1,6 @@
 """Digits as on house walls, a stand-in for SVHN: colours, textures, neighbours at the sides, as one .npz file.
 
-    python benchmarks/street_digits.py /usr/share/fonts street_digits.npz
+    python benchmarks/evidence/street_digits.py /usr/share/fonts street_digits.npz
 
 10000 samples for the clients and 2000 for the server, 32 x 32 x 3, by the typefaces that `typefaces.py` finds. The
 classes have SVHN's shares (19 % are ones, 6 % nines). A sample has the digit in the middle and, as there, often parts

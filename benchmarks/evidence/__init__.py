@@ -1,0 +1,1 @@
+"""The measurements of docs/lab/evidence.md: `python benchmarks/evidence DATA OUT`."""

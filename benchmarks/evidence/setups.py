@@ -1,0 +1,144 @@
+"""The setups of docs/lab/evidence.md: configuration, changes, algorithms and seeds of each.
+
+mnist.npz, usps.npz, mnistm_12k.npz and cifar10_12k.npz hold x_train, y_train, x_test, y_test; fashion.npz is Debian's
+`dataset-fashion-mnist` in that form. The other files are made by:
+
+    python benchmarks/evidence/few_classes.py usps.npz 3 usps_3.npz         # likewise usps_1 and mnist_3
+    python benchmarks/evidence/street_digits.py /usr/share/fonts street_digits.npz
+    python benchmarks/evidence/glyphs.py /usr/share/fonts glyphs.npz
+    python benchmarks/evidence/few_users.py shakespeare.npz 60 300 shakespeare_60.npz
+    python benchmarks/evidence/small_tables.py                     # wine.npz and cancer.npz, of scikit-learn
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OURS = "MrTF:tuned"
+BASELINES = f"FedAvg,Scaffold,{OURS}"
+#: On USPS all algorithms are compared; on slower setups those that cost less, or that were closest elsewhere.
+OTHERS, FEWER = "FedProx,FedOpt,FedDF,FedAUX,UWA,SHOT,LAME", "FedProx,SHOT,LAME,UWA"
+MAIN_PART, OTHERS_PART = "main", "others"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One setup.
+
+    Attributes:
+        title: its name in a table.
+        config: a file of fedml_configs, without its suffix.
+        changes: key=value, as `--set` takes them.
+        parts: by name, the algorithms and the number of seeds.
+    """
+
+    title: str
+    config: str
+    changes: tuple[str, ...]
+    parts: dict[str, tuple[str, int]]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_NPZ = "dataset=npz data_file={} "
+_DIRICHLET = " partition_method=dirichlet partition_alpha=0.1"
+_USPS = (
+    _NPZ + "client_num_in_total=20 client_num_per_round=5 client_samples=2000 hidden_size=256 batch_size=10 "
+    "learning_rate=0.03 server_samples=350 refine_steps=100 comm_round={}"
+)
+_MNIST = (
+    _NPZ + "client_samples=10000 hidden_size=256 batch_size=10 learning_rate=0.03 comm_round=20 server_samples=1000 "
+    "refine_steps=100"
+)
+_LENET = _NPZ + "model=lenet batch_size=10 learning_rate=0.03 server_samples=1000 refine_steps=150 comm_round={}"
+_QUARTER = " client_num_in_total=40 client_samples=4000"
+_USER = " partition_method=user client_num_per_round=15"
+_WIDE = (
+    _NPZ + "model={} client_num_in_total=20 client_num_per_round=5 client_samples=4000 comm_round={} batch_size=20 "
+    "learning_rate=0.02 server_samples=500 refine_steps=60"
+)
+
+
+def _setup(title: str, config: str, changes: str, seeds: int = 3, others: str = "") -> Setup:
+    parts = {MAIN_PART: (BASELINES, seeds)}
+    if others:
+        parts[OTHERS_PART] = (f"FedAvg,{others},{OURS}", 1)
+    return Setup(title, config, _words(changes), parts)
+
+
+SETUPS = {
+    "quickstart": _setup("quickstart's digits", "quickstart", ""),
+    "usps_label": Setup(
+        "USPS, 3 classes per client",
+        "mnist",
+        _words(_USPS.format("usps.npz", 20)),
+        {MAIN_PART: (f"FedAvg,FedProx,Scaffold,FedOpt,FedMMD,FedDF,FedBE,FedAUX,UWA,SHOT,LAME,MrTF:paper,{OURS}", 3)},
+    ),
+    "usps_dirichlet": _setup("USPS, Dirichlet 0.1, 40 rounds", "mnist", _USPS.format("usps.npz", 40) + _DIRICHLET),
+    "usps_iid": _setup("USPS, IID", "mnist", _USPS.format("usps.npz", 20) + " partition_method=iid"),
+    "usps_3": _setup("USPS, server with 3 classes", "mnist", _USPS.format("usps_3.npz", 20)),
+    "usps_1": _setup("USPS, server with 1 class", "mnist", _USPS.format("usps_1.npz", 20)),
+    "usps_3_iid": _setup(
+        "USPS, IID, server with 3 classes", "mnist", _USPS.format("usps_3.npz", 20) + " partition_method=iid"
+    ),
+    "usps_1_iid": _setup(
+        "USPS, IID, server with 1 class", "mnist", _USPS.format("usps_1.npz", 20) + " partition_method=iid"
+    ),
+    "usps_to_mnist": _setup(
+        "USPS's clients, MNIST's server",
+        "mnist",
+        _USPS.format("usps.npz", 20) + " server_dataset=npz server_file=mnist.npz",
+    ),
+    "mnist_to_usps": _setup(
+        "MNIST's clients, USPS's server",
+        "mnist",
+        _USPS.format("mnist.npz", 20) + " server_dataset=npz server_file=usps.npz",
+    ),
+    "usps_long": _setup("USPS, 110 rounds", "mnist", _USPS.format("usps.npz", 110), seeds=2),
+    "mnist_label": _setup("MNIST, 3 classes per client", "mnist", _MNIST.format("mnist.npz")),
+    "mnist_dirichlet": _setup("MNIST, Dirichlet 0.1", "mnist", _MNIST.format("mnist.npz") + _DIRICHLET),
+    "mnist_3": _setup("MNIST, server with 3 classes", "mnist", _MNIST.format("mnist_3.npz")),
+    "fashion": _setup("Fashion-MNIST, Dirichlet 0.1", "mnist", _USPS.format("fashion.npz", 20) + _DIRICHLET),
+    "colour": _setup("colour digits, LeNet", "mnistm", _LENET.format("mnistm_12k.npz", 20), others=OTHERS),
+    "colour_convnet": _setup(
+        "colour digits, ConvNet", "mnistm", _WIDE.format("mnistm_12k.npz", "convnet", 12), seeds=2
+    ),
+    "colour_resnet8": _setup(
+        "colour digits, ResNet8", "mnistm", _WIDE.format("mnistm_12k.npz", "resnet8", 12), seeds=1
+    ),
+    "colour_long": _setup("colour digits, LeNet, 120 rounds", "mnistm", _LENET.format("mnistm_12k.npz", 120), seeds=1),
+    "street": _setup("street digits, LeNet", "mnistm", _LENET.format("street_digits.npz", 30), others=OTHERS),
+    "street_quarter": _setup(
+        "street digits, LeNet, a quarter", "mnistm", _LENET.format("street_digits.npz", 30) + _QUARTER, seeds=2
+    ),
+    "letters": _setup("letters by user, LeNet", "mnistm", _LENET.format("glyphs.npz", 30) + _USER, others=FEWER),
+    "letters_long": _setup(
+        "letters by user, LeNet, 100 rounds", "mnistm", _LENET.format("glyphs.npz", 100) + _USER, seeds=1
+    ),
+    "cifar": _setup("CIFAR-10, LeNet", "cifar10", _LENET.format("cifar10_12k.npz", 30), others=FEWER),
+    "cifar_quarter": _setup("CIFAR-10, LeNet, a quarter", "cifar10", _WIDE.format("cifar10_12k.npz", "lenet", 20)),
+    # After so few rounds plain SGD, and so Scaffold, still predicts the most frequent character; Adam does not.
+    "shakespeare": Setup(
+        "Shakespeare by role, CharLSTM",
+        "shakespeare",
+        _words(
+            _NPZ.format("shakespeare_60.npz") + "dset_ratio=1 client_num_per_round=10 epochs=1 comm_round=20 "
+            "client_optimizer=adam learning_rate=0.003 server_samples=500 refine_steps=40"
+        ),
+        {MAIN_PART: (f"FedAvg,{OURS}", 1)},
+    ),
+    "wine": _setup(
+        "wine, 178 rows",
+        "own_npz",
+        _NPZ.format("wine.npz") + "model=mlp hidden_size=256 client_num_in_total=8 client_num_per_round=3 epochs=1 "
+        "comm_round=12 refine_steps=200",
+    ),
+    "cancer": _setup(
+        "breast cancer, 2 classes",
+        "own_npz",
+        _NPZ.format("cancer.npz") + "model=mlp client_num_in_total=10 client_num_per_round=5 "
+        "partition_method=dirichlet partition_alpha=0.5 comm_round=20 batch_size=16",
+    ),
+}
