@@ -1,4 +1,4 @@
-"""What the site has beside docs/: the README, the examples, and a page of the API for each room of the package.
+"""Pages of the site that are not in docs/: the README, the examples, and one API page per subpackage.
 
 MkDocs calls the functions `on_...`. The API is read from the source, not imported: neither FedML nor PyTorch is needed.
 """
@@ -64,8 +64,8 @@ def pages_elsewhere() -> dict[str, str]:
 def moved_links(text: str, source: str) -> str:
     """The text of the repository's file `source`, its links as they are on the site.
 
-    >>> moved_links("[the method](docs/method.md#rap) [it](https://x)", "README.md")
-    '[the method](method.md#rap) [it](https://x)'
+    >>> moved_links("[the method](docs/explanation/method.md#rap) [it](https://x)", "README.md")
+    '[the method](explanation/method.md#rap) [it](https://x)'
     >>> moved_links("[README](../README.md)", "examples/README.md")
     '[README](../index.md)'
     """
@@ -81,21 +81,21 @@ def moved_links(text: str, source: str) -> str:
 
 def _on_site(path: str, places: dict[str, str]) -> str:
     if path.startswith("mrtf_fedml/") and path.count("/") > 1:
-        # A source file is told of on its room's page.
+        # A source file is described on its package's page.
         return f"api/{path.split('/')[1]}.md"
     return places.get(path, path.removeprefix("docs/"))
 
 
 def api_pages() -> dict[str, str]:
-    """The API: an index of the rooms, and for each its modules with what is public in them."""
+    """The API: an index of the packages, and for each its modules with what is public in them."""
     pages = {}
-    rooms = sorted(folder for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists())
-    lines = ["# API", "", _prose(_docstring(PACKAGE / "__init__.py")), "", "| room | what it is |", "|---|---|"]
-    for room in rooms:
-        modules = sorted(room.rglob("*.py"))
-        pages[f"api/{room.name}.md"] = "\n".join(_room(room, modules))
-        first = _docstring(room / "__init__.py").partition("\n")[0]
-        lines.append(f"| [{room.name}]({room.name}.md) | {_prose(first)} |")
+    packages = sorted(folder for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists())
+    lines = ["# API", "", _prose(_docstring(PACKAGE / "__init__.py")), "", "| package | what it is |", "|---|---|"]
+    for package in packages:
+        modules = sorted(package.rglob("*.py"))
+        pages[f"api/{package.name}.md"] = "\n".join(_package_page(package, modules))
+        first = _docstring(package / "__init__.py").partition("\n")[0]
+        lines.append(f"| [{package.name}]({package.name}.md) | {_prose(first)} |")
     hall = [file for file in sorted(PACKAGE.glob("*.py")) if file.name != "__init__.py"]
     for module in hall:
         lines += _module(module)
@@ -103,9 +103,9 @@ def api_pages() -> dict[str, str]:
     return pages
 
 
-def _room(room: Path, modules: list[Path]) -> Iterator[str]:
-    yield f"# mrtf_fedml.{room.name}\n"
-    yield _prose(_docstring(room / "__init__.py"))
+def _package_page(package: Path, modules: list[Path]) -> Iterator[str]:
+    yield f"# mrtf_fedml.{package.name}\n"
+    yield _prose(_docstring(package / "__init__.py"))
     for module in modules:
         if module.name != "__init__.py":
             yield from _module(module)
