@@ -66,9 +66,12 @@ class StatusFile:
             return
         self._content = content
         temporary = self._path.with_name(f".{self._path.name}.part")
-        with suppress(OSError):
+        try:
             temporary.write_text(content)
             temporary.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def begin_round(self, round_index: int, clients: Sequence[int]) -> None:
         """These clients, in addition to others of the same round, begin to train."""

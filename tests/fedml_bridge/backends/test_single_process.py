@@ -30,6 +30,7 @@ def test_finished_run_has_all_files_of_the_run_directory(finished_run: Path) -> 
         "split.json",
         "agreement.npy",
         "evaluation.json",
+        "status.json",
         "state",
     }
 
