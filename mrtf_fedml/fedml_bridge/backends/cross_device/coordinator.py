@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,7 +89,7 @@ class DeviceMembership:
             for client in range(len(self._ids))
             if client not in self._connected
             and client not in self._unresponsive
-            and now >= self._invited.get(client, now - self._invitation_seconds) + self._invitation_seconds
+            and now >= self._invited.get(client, -math.inf) + self._invitation_seconds
         ]
         self._invited.update(dict.fromkeys(clients, now))
         return clients
