@@ -18,6 +18,10 @@ from pydantic_core import PydanticCustomError
 from .types import VALIDATED, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Seed
 
 
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
 @dataclass(frozen=True, config=VALIDATED)
 class CommonSettings:
     """`common_args`, and `backend` of `comm_args`: the kind of run and its output."""
@@ -142,7 +146,7 @@ class DataSettings:
     def with_absolute_paths(self) -> DataSettings:
         """The same settings with absolute paths, valid from any working directory."""
         keys = ("data_file", "server_file", "own_data_file", "data_cache_dir")
-        paths = {key: os.path.abspath(os.path.expanduser(path)) for key in keys if (path := getattr(self, key))}
+        paths: dict[str, Any] = {key: _absolute(path) for key in keys if (path := getattr(self, key))}
         return dataclasses.replace(self, **paths)
 
     @property
@@ -168,6 +172,15 @@ class ModelSettings:
     #: Number of different characters of a text model. Default: taken from the data. Silos with separate data must agree
     #: on it.
     vocabulary: PositiveInt | None = None
+    #: Where training starts, instead of random weights: a state dict of the model in a .safetensors, .pt, .pth or .bin
+    #: file, or the run directory of an earlier run with the same model. Across silos the server alone reads it.
+    initial_weights: str | None = None
+
+    def with_absolute_paths(self) -> ModelSettings:
+        """The same settings with absolute paths, valid from any working directory."""
+        if self.initial_weights is None:
+            return self
+        return dataclasses.replace(self, initial_weights=_absolute(self.initial_weights))
 
 
 @dataclass(frozen=True, config=VALIDATED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ from ..diagnostics.shift import NeighbourStatistics, compare_with_neighbours
 from ..errors import UserError
 from ..models.outputs import row_ids
 from ..models.state_dict import check_state_dict, load_weights
+from ..models.weights_file import read_weights
 from ..privacy.budget import PrivacyBudget
 from ..training.evaluation import Evaluation
 from ..training.loop import Run
@@ -57,6 +60,7 @@ class Session:
         self.aggregator = aggregator
         self.server = aggregator.server
         self.dataset: TransductiveDataset = from_fedml(dataset)
+        self._load_initial_weights()
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
         if self.server.context.inputs.device.type == "cpu":
             # A convolutional net has a copy in its own memory layout; the set may be too large for two.
@@ -140,6 +144,22 @@ class Session:
         real = self.dataset.real_inputs
         return [] if real is None else [HoldoutComparison(self.dataset, real)]
 
+    def _load_initial_weights(self) -> None:
+        """Start from `initial_weights`; a run that continues from a checkpoint has other weights by now."""
+        name, resume = self.server.settings.model.initial_weights, self.options.resume
+        if name is None or (resume is not None and RunDirectory(resume).has_checkpoint):
+            return
+        label = f"model_args.initial_weights {name!r}"
+        path = Path(os.path.expanduser(name))
+        if path.is_dir():
+            weights, header = RunDirectory(path).read_model()
+            if header["class_names"] != self.dataset.class_names:
+                raise UserError(f"{label}: that run has other classes, or the same in another order; use the same data")
+        else:
+            weights = read_weights(path, "model_args.initial_weights")
+        check_state_dict(label, weights, self.server.state.weights)
+        self.server.start_from(weights)
+
     def _open_run_directory(self) -> RunDirectory:
         settings, algorithm = self.server.settings, self.server.algorithm
         resume, config = self.options.resume, _resolved_config(algorithm)
@@ -177,8 +197,12 @@ def _resolved_config(algorithm: Algorithm) -> Config:
         for section, values in sections.items():
             resolved.setdefault(section, {}).update(values)
     # A report and a resumed run may be started from another folder.
-    located = settings.data.with_absolute_paths()
-    resolved["data_args"].update({key: getattr(located, key) for key in resolved["data_args"] if hasattr(located, key)})
+    for section, located in (
+        ("data_args", settings.data.with_absolute_paths()),
+        ("model_args", settings.model.with_absolute_paths()),
+    ):
+        values = resolved[section]
+        values.update({key: getattr(located, key) for key in values if hasattr(located, key)})
     # Adapters given by the user win over the setting, and a short name is known only where the class was registered: a
     # resumed run must find the algorithm that ran.
     resolved["train_args"]["federated_optimizer"] = importable_name(type(algorithm), settings.train.federated_optimizer)

@@ -82,7 +82,7 @@ def model_header(
 
     It has no time, path or score, so that equal models make equal files.
     """
-    values = field_values(settings)
+    values = {**field_values(settings), "initial_weights": None}
     # If the number of characters was read from the data, it is the size of the embedding.
     embeddings = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
     if embeddings and values["vocabulary"] is None:

@@ -7,13 +7,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..algorithms import Algorithm, ServerContext, ServerState
+from ..algorithms.types import Weights
 from ..config import RunSettings
 from ..config.sections import parse_precision
 from ..errors import UserError
 from ..models import FeatureExtractor, match_layout
 from ..models.checks import check_model_output
 from ..models.outputs import num_positions
-from ..models.state_dict import snapshot
+from ..models.state_dict import load_weights, snapshot
 
 
 class Server:
@@ -24,6 +25,11 @@ class Server:
         self.model = model
         self.state: ServerState = algorithm.init_state(snapshot(model))
         self._context: ServerContext | None = None
+
+    def start_from(self, weights: Weights) -> None:
+        """Start the training from these weights; names and shapes must be those of the model."""
+        load_weights(self.model, weights)
+        self.state = self.algorithm.init_state(snapshot(self.model))
 
     @property
     def settings(self) -> RunSettings:
