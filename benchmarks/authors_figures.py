@@ -1,8 +1,8 @@
-"""What `authors_program.py` wrote, as tables: the curves' differences beside their noise, and CPU seconds.
+"""What `authors_program.py` wrote, as tables: the curves' differences with their standard errors, and CPU seconds.
 
     python benchmarks/authors_figures.py rounds.jsonl
 
-A pair is one scene and one draw, played by both. *Apart* counts the windows of five rounds in which the mean difference
+A pair is one seed and one draw, run by both. *Apart* counts the windows of five rounds in which the mean difference
 over the pairs is larger than two of its standard errors. The same is said of draw 0 and draw 1 of one side, which
 differ by chance alone.
 """

@@ -1,13 +1,13 @@
-"""The authors' released program beside our `ReleasedMrTF`: both run every round, with the same clients.
+"""The authors' released program and our `ReleasedMrTF`: both run every round, with the same clients.
 
     git clone https://github.com/lxcnju/MrTF
-    python benchmarks/authors_program.py MrTF scene.yaml --set threads=1 --seeds 0 1 2 --draws 0 1 --out rounds.jsonl
+    python benchmarks/authors_program.py MrTF config.yaml --set threads=1 --seeds 0 1 2 --draws 0 1 --out rounds.jsonl
     python benchmarks/authors_figures.py rounds.jsonl
 
 Nothing of the program is here: it is imported from the folder as it was cloned. Its iterator's `next`, which PyTorch no
 longer has, is given back. It is handed our shards, the server's inputs, our initial weights in our net, and in every
 round the clients that ours has drawn; after each of our rounds it plays the same one, so that both are timed by turns.
-A draw has batches and refining orders of its own on the same scene.
+A draw has batches and refining orders of its own on the same setup.
 
 `--images` hands it bytes, each sample made a picture and a tensor whenever it is read, in place of tensors made once.
 `--same-models` hands it our clients' trained models in place of its own, so that all but the refined model must be
@@ -32,6 +32,7 @@ from authors_adapter import Halves, Pictures, timed_program
 from torch.utils.data import Subset, TensorDataset
 
 from mrtf_fedml.algorithms import MrTF
+from mrtf_fedml.algorithms.sampling import select_clients
 from mrtf_fedml.callbacks.base import Callback
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.config.loader import apply_values, read_config
@@ -51,7 +52,7 @@ _CPU = torch.device("cpu")
 _ACCURACIES = ("acc_aggregated", "acc_ensemble", "acc_targets", "acc_refined")
 
 
-class Beside(Callback):
+class ProgramRunner(Callback):
     """After each of our rounds the program's: what both have reached, and what it took them."""
 
     def __init__(self, program: Any, evaluator: Any, seed: int, phases: dict[str, float]) -> None:
@@ -116,9 +117,9 @@ def _parts(whole: float, local: float, teachers: float, distilling: float, testi
     )
 
 
-def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rounds of one scene and one draw, by both."""
-    config = apply_values(config, {"partition_seed": scene, "random_seed": scene + 1000 * draw}, "--set")
+def run_both(config: dict[str, Any], seed: int, draw: int, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rounds of one seed and one draw, by both."""
+    config = apply_values(config, {"partition_seed": seed, "random_seed": seed + 1000 * draw}, "--set")
     with tempfile.TemporaryDirectory() as runs, measured_phases() as phases:
         config = apply_values(config, {"run_dir": str(Path(runs) / "run")}, "--set")
         settings = RunSettings.from_config(config)
@@ -126,11 +127,11 @@ def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namesp
         dataset = load(settings)
         labels = load_server_set(load_run_source(settings.data), settings.data, dataset.input_shape).labels
         assert labels is not None, "the curves need y_test"
-        model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=scene)
+        model = create_model(settings.model, dataset.input_shape, dataset.class_num, seed=seed)
         as_given: Any = Pictures if given.images else TensorDataset
         everything = as_given(dataset[5][0].inputs, dataset[5][0]._all_labels)
         shards = {client: Subset(everything, shard.indices.tolist()) for client, shard in dataset[5].items()}
-        halves = Halves(create_model(settings.model, dataset.input_shape, dataset.class_num, seed=scene))
+        halves = Halves(create_model(settings.model, dataset.input_shape, dataset.class_num, seed=seed))
         program = timed_program(given.folder, given.same_models)(
             {client: (shard, shard) for client, shard in shards.items()},
             as_given(dataset.server_inputs.clone(), torch.from_numpy(np.asarray(labels)).long()),
@@ -145,14 +146,15 @@ def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namesp
         )
         args = initialize(make_arguments(settings))
         runner = SingleProcess(args, _CPU, dataset, *(half(model, args) for half in make_adapters(MrTF)))
-        turns = Beside(program, dataset.evaluator, scene + 1000 * draw, phases)
+        turns = ProgramRunner(program, dataset.evaluator, seed + 1000 * draw, phases)
         # The last: what the others do in a round belongs to it.
         runner.session.run.callbacks.append(turns)
 
-        def select_clients(settings: Any, round_index: int, *others: Any) -> list[int]:
-            return select_clients(round_index, train.client_num_in_total, train.client_num_per_round, scene)
+        def select_by_seed(settings: Any, round_index: int, *others: Any) -> list[int]:
+            return select_clients(round_index, train.client_num_in_total, train.client_num_per_round, seed)
 
-        with patch("mrtf_fedml.training.round.select_clients", select_clients):
+        # All draws of a seed have the same clients.
+        with patch("mrtf_fedml.training.round.select_clients", select_by_seed):
             runner.run()
     return turns.rounds
 
@@ -160,10 +162,10 @@ def beside(config: dict[str, Any], scene: int, draw: int, given: argparse.Namesp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the program as it was cloned")
-    parser.add_argument("config", type=Path, help="a scene of ours; its algorithm becomes ReleasedMrTF")
+    parser.add_argument("config", type=Path, help="a configuration of ours; its algorithm becomes ReleasedMrTF")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each a scene: split, weights and clients")
-    parser.add_argument("--draws", type=int, nargs="+", default=[0], help="each a draw of batches on every scene")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the split, the weights and the clients")
+    parser.add_argument("--draws", type=int, nargs="+", default=[0], help="of the batches, for every seed")
     parser.add_argument("--images", action="store_true")
     parser.add_argument("--same-models", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
@@ -173,11 +175,11 @@ def main() -> None:
     config = apply_values(
         read_config(given.config), {"federated_optimizer": "benchmarks.paper.released:ReleasedMrTF", **changes}, "--set"
     )
-    for scene in given.seeds:
+    for seed in given.seeds:
         for draw in given.draws:
-            rounds = beside(config, scene, draw, given)
+            rounds = run_both(config, seed, draw, given)
             with given.out.open("a") as file:
-                file.writelines(json.dumps({"seed": scene, "draw": draw, **line}) + "\n" for line in rounds)
+                file.writelines(json.dumps({"seed": seed, "draw": draw, **line}) + "\n" for line in rounds)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ What is broadcast decides how a run goes on; with `broadcast: aggregated` the cl
 refinery. So one run of the base is recorded, and many rules are tried on what its clients said of the server's samples:
 
     RECORD=recorded PYTHONPATH=benchmarks mrtf run --cf SCENE.yaml --set dataset=npz --set data_file=DATA.npz \
-        --set federated_optimizer=whom_to_trust:Recording
-    python benchmarks/whom_to_trust.py recorded DATA.npz
+        --set federated_optimizer=teacher_rules:Recording
+    python benchmarks/teacher_rules.py recorded DATA.npz
 
 The server's set must be all of DATA.npz's x_test, in its order. Labels are read here to mark the rules; a run reads
 none.
