@@ -11,6 +11,8 @@ import pytest
 
 from mrtf_fedml.cli import main
 from mrtf_fedml.process.logs import log_path
+from mrtf_fedml.watch.live_run import LiveRun
+from mrtf_fedml.watch.page import live_page
 
 from .conftest import configuration, launched, program
 
@@ -90,12 +92,14 @@ def test_ranks_started_by_the_script_give_the_bytes_of_one_process(
     tmp_path: Path, one_process: Callable[[str], Path], ranks: int
 ) -> None:
     file = configuration(tmp_path, run_dir=str(tmp_path / "run"), **SETUPS["tuned"])
-    ended = launched(ranks, file)
+    ended = launched(ranks, file, "--watch")
     assert ended.returncode == 0, ended.stderr
     assert outputs(tmp_path / "run") == outputs(one_process("tuned"))
     assert losses(tmp_path / "run") == losses(one_process("tuned"))
     assert ended.stdout.count("predictions.csv") == 1, "rank 0 alone says how it ended"
     assert ended.stderr.count("round 1/3") == 1, "rank 0 alone shows the rounds"
+    assert ended.stderr.count("watch the run at") == 1
+    assert "Finished: 3 rounds." in live_page(LiveRun(tmp_path / "run"))
     logs = sorted(path.name for path in (tmp_path / "run" / "logs").iterdir())
     assert logs == [f"rank-{rank}.log" for rank in range(1, ranks)]
     trained = [log_path(tmp_path / "run", rank).read_text().count("client=") for rank in range(1, ranks)]

@@ -101,6 +101,7 @@ class DeviceServer(Backend):
         self.coordinator.on_online = self._on_online
         self.coordinator.on_update = self._on_update
         self.membership = self.coordinator.membership
+        self.session.status.update(client_names={client: f"device {device}" for client, device in enumerate(ids)})
         #: The devices that have received a model since they connected.
         self._initialized: set[int] = set()
         self._round, self._model_key = -1, ""

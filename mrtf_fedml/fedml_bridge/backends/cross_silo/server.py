@@ -133,6 +133,10 @@ class SiloServer(Party, Backend):
             self.transport.close()
             raise
         self.membership = Membership(self.transport.peers)
+        # Logs and messages number the silos from 1.
+        self.session.status.update(
+            client_names={client: f"silo {client + 1}" for client in range(len(self.transport.peers))}
+        )
         self.handshake = Handshake.create(
             aggregator.get_model_params(), self.session.dataset.class_names, settings.privacy
         )
