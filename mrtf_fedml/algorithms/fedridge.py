@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -217,9 +217,9 @@ class FedRidge(Algorithm):
         return True
 
     def init_state(self, weights: Weights) -> ServerState:
-        """The layers before the last are kept: sums of other features could not be added."""
-        name = head_name(weights)
-        body = {_BODY + key: value for key, value in weights.items() if key not in _head_keys(name)}
+        """As a base, it keeps the layers before the last: others are broadcast, whose sums could not be added."""
+        head = _head_keys(head_name(weights))
+        body = {_BODY + key: value for key, value in weights.items() if self.is_base and key not in head}
         return replace(super().init_state(weights), memory=body)
 
     def eligible_clients(self, state: ServerState, available: Sequence[int]) -> Sequence[int]:
@@ -239,7 +239,7 @@ class FedRidge(Algorithm):
 
     def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
         """The sums of the samples that are wanted, and the candidates' correct predictions on them."""
-        body = {key[len(_BODY) :]: value for key, value in task.payload.items() if key.startswith(_BODY)}
+        body = _body(task.payload)
         load_weights(model, {**task.weights, **body})
         part = int(task.payload.get(_PART, _ALL))
         training: Iterable[Any] = task.data
@@ -304,19 +304,19 @@ class FedRidge(Algorithm):
             before = clients[key]["counts"] if key in clients else [0.0] * len(own.class_counts)
             counts = [old + new for old, new in zip(before, own.class_counts.tolist(), strict=True)]
             clients[key] = {"complete": part != _TRAINING, "counts": counts}
-            if _CORRECT in update.payload and part == _HELD_OUT:
-                correct = update.payload[_CORRECT].double()
-                memory[_CORRECT] = memory[_CORRECT] + correct if _CORRECT in memory else correct
-        if sums is None or float(sums.gram[-1, -1]) <= 0:
+            if part == _HELD_OUT:
+                clients[key][_CORRECT] = update.payload[_CORRECT].tolist()
+        if sums is None:
             return replace(state, round=state.round + 1), RoundReport()
-        is_complete = all(client["complete"] for client in clients.values())
-        strength = self._strength(sums, memory.get(_CORRECT) if is_complete else None, len(clients))
         memory |= {**sums.to_tensors(), _CLIENTS: clients}
         memory.pop(_CANDIDATES, None)
-        if not is_complete:
+        if float(sums.gram[-1, -1]) <= 0:
+            # Nobody is left, or noise exceeds the few sums so far, which are kept: asking again would cost privacy.
+            return replace(state, round=state.round + 1, memory=memory), RoundReport()
+        strength = self._strength(sums, clients)
+        if not all(client["complete"] for client in clients.values()):
             memory[_CANDIDATES] = sums.solve([sums.strength(each) for each in RELATIVE_STRENGTHS]).float()
-        body = {key[len(_BODY) :]: value for key, value in memory.items() if key.startswith(_BODY)}
-        weights = {**state.weights, **body, **_head_weights(sums, strength, state.weights)}
+        weights = {**state.weights, **_body(memory), **_head_weights(sums, strength, state.weights)}
         report = RoundReport(
             {"ridge_strength": strength, "clients_added": len(clients)},
             stop_reason=self._stop_reason(memory, has_changed=clients != state.memory.get(_CLIENTS)),
@@ -342,15 +342,16 @@ class FedRidge(Algorithm):
             return _TRAINING if self.validates else _ALL
         return _NONE if added["complete"] else _HELD_OUT
 
-    def _strength(self, sums: Sums, correct: Tensor | None, clients: int) -> float:
+    def _strength(self, sums: Sums, clients: Mapping[str, Any]) -> float:
         """alpha: as given, as the clients chose, or the default; with noise at least the noise's largest eigenvalue."""
         privacy = self.settings.privacy
+        counts = [client[_CORRECT] for client in clients.values() if _CORRECT in client]
         # The larger one of two with equal counts.
-        best = _DEFAULT_STRENGTH if correct is None else RELATIVE_STRENGTHS[-1 - int(correct.flip(0).argmax())]
-        strength = self.hparams.ridge_strength or sums.strength(best)
+        best = max(zip(map(sum, zip(*counts, strict=True)), RELATIVE_STRENGTHS, strict=True))[1] if counts else None
+        strength = self.hparams.ridge_strength or sums.strength(best or _DEFAULT_STRENGTH)
         if privacy.is_active:
             # The largest eigenvalue of a symmetric D x D matrix of noise with standard deviation s is near 2 s sqrt(D).
-            strength = max(strength, 2 * privacy.sigma * math.sqrt(clients * len(sums.gram)))
+            strength = max(strength, 2 * privacy.sigma * math.sqrt(len(clients) * len(sums.gram)))
         return strength
 
     def _stop_reason(self, memory: Memory, has_changed: bool) -> str | None:
@@ -428,6 +429,11 @@ def find_impossible_sum(sums: Sums, samples: int) -> str | None:
 
 def _head_keys(name: str) -> tuple[str, str]:
     return f"{name}.weight", f"{name}.bias"
+
+
+def _body(entries: Memory) -> dict[str, Tensor]:
+    """The layers before the last, of a payload or of the server's memory."""
+    return {key[len(_BODY) :]: value for key, value in entries.items() if key.startswith(_BODY)}
 
 
 def _head_weights(sums: Sums, strength: float, weights: Weights) -> dict[str, Tensor]:

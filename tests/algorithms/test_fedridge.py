@@ -205,10 +205,13 @@ def test_random_features_keep_their_layer_and_give_ridge_on_them() -> None:
     assert_proportional(federation.outputs(), pooled_outputs(1.0, features=features))
 
 
-def test_clients_use_the_initial_layers_where_refined_ones_are_broadcast() -> None:
+def test_base_uses_the_initial_layers_where_refined_ones_are_broadcast() -> None:
     federation, plain = (Federation(model="random_features", ridge_strength=1.0) for _ in range(2))
-    broadcast = {key: value + 1 for key, value in federation.state.weights.items()}
-    federation.state = replace(federation.state, weights=broadcast)
+    config = {"client_num_in_total": CLIENTS, "client_num_per_round": CLIENTS, "ridge_strength": 1.0}
+    mrtf = MrTF(RunSettings.from_config({"train_args": config, "mrtf_args": {"base": "FedRidge"}}))
+    federation.algorithm = mrtf.base  # type: ignore[assignment]
+    state = mrtf.init_state(federation.state.weights)
+    federation.state = replace(state, weights={key: value + 1 for key, value in state.weights.items()})
     federation.run_round()
     plain.run_round()
     torch.testing.assert_close(federation.state.weights["classifier.weight"], plain.state.weights["classifier.weight"])
@@ -275,6 +278,31 @@ def test_noise_that_makes_sums_indefinite_still_gives_a_finite_model() -> None:
         federation.state, updates, federation.state.weights, federation.context
     )
     assert all(bool(value.isfinite().all()) for value in state.weights.values())
+
+
+def test_sums_whose_noise_exceeds_them_are_kept_and_not_asked_for_again() -> None:
+    federation = Federation(clip=1.0, sigma=0.5)
+    update = federation.ask(0)
+    negative = {name: -value for name, value in update.payload.items()}
+    state, report = federation.algorithm.server_update(
+        federation.state, [replace(update, payload=negative)], federation.state.weights, federation.context
+    )
+    assert report.stop_reason is None
+    assert list(federation.algorithm.eligible_clients(state, range(CLIENTS))) == [1, 2, 3]
+    torch.testing.assert_close(state.memory["gram"], negative["gram"])
+
+
+def test_removed_client_takes_its_validation_counts_along() -> None:
+    federation, without = Federation(), Federation(ridge_removed_clients=[2])
+    for each in (federation, without):
+        each.run_round()
+        each.run_round()
+    federation.algorithm = FedRidge(settings(ridge_removed_clients=[2]))
+    federation.run_round()
+    assert "2" not in federation.state.memory["clients"]
+    assert federation.state.memory["clients"].keys() == without.state.memory["clients"].keys()
+    for name, value in federation.state.weights.items():
+        torch.testing.assert_close(value, without.state.weights[name], rtol=1e-5, atol=1e-6)
 
 
 def test_base_of_mrtf_sends_its_own_solution_and_loss() -> None:

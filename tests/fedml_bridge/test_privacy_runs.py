@@ -134,3 +134,9 @@ def test_scaffold_with_privacy_is_refused(tmp_path: Path, capsys: pytest.Capture
     config = small_config(federated_optimizer="Scaffold", clip=1.0, sigma=0.1, run_dir=str(tmp_path / "run"))
     assert main(["run", "--cf", str(write_yaml(tmp_path / "c.yaml", config))]) == 2
     assert "choose another algorithm" in capsys.readouterr().err
+
+
+def test_ridge_regression_charges_each_client_for_one_noisy_sum(tmp_path: Path) -> None:
+    private = run(tmp_path, "ridge", "FedRidge", clip=500.0, sigma=400.0, comm_round=9)
+    assert len(read_metrics(private)) == 3, "8 clients, 3 per round, each once"
+    assert summary(private)["epsilon_server"] == pytest.approx(composed_epsilon([400 / 500], 1e-5))

@@ -185,3 +185,16 @@ def test_report_and_resume_work_from_another_working_directory(
     (work / "own.npz").unlink()
     assert main(["report", str(work / "by_file")]) == 0
     assert "without pictures of the samples" in capsys.readouterr().err
+
+
+def test_resumed_ridge_regression_without_a_client_equals_one_that_never_had_it(tmp_path: Path) -> None:
+    ridge = {"federated_optimizer": "FedRidge", "model": "linear", "ridge_strength": 1.0, "comm_round": 9}
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    left = run(tmp_path / "with", **ridge)
+    never = run(tmp_path / "without", **ridge, ridge_removed_clients=[5])
+    assert output_bytes(left) != output_bytes(never)
+    assert main(["run", "--resume", str(left), "--set", "ridge_removed_clients=[5]"]) == 0
+    assert read_metrics(left)[-1]["clients_added"] == 7
+    probabilities = [np.load(folder / "probabilities.npy") for folder in (left, never)]
+    np.testing.assert_allclose(*probabilities, atol=1e-5)
