@@ -28,6 +28,7 @@ from .measure import Row
 from .peers import measure_peers
 from .ranks import measure_ranks
 from .refine import measure_refine
+from .ridge import measure_ridge
 from .whole_round import measure_round
 
 #: Benchmarks by name that support both precisions. The argument `quick` makes a smoke test, whose ratios mean nothing.
@@ -41,6 +42,7 @@ _FLOAT32_ONLY: dict[str, Callable[[bool], list[Row]]] = {
     "clients": measure_clients,
     "server_set": measure_server_set,
     "classes": measure_classes,
+    "ridge": measure_ridge,
     "ranks": measure_ranks,
     "peers": measure_peers,
 }
@@ -148,7 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python benchmarks/speed", description="The cost of a round on this machine, as ratios."
     )
     parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ranks peers (all)"
+        "names", metavar="NAME", nargs="*", help="refine local round clients server_set classes ridge ranks peers (all)"
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test of seconds; its ratios mean nothing")
     parser.add_argument(

@@ -14,9 +14,9 @@ from benchmarks.speed.cli import main, select_benchmarks
 
 def test_quick_benchmarks_write_their_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    assert main(["refine", "local", "round", "classes", "peers", "--quick", "--out", str(file)]) == 0
+    assert main(["refine", "local", "round", "classes", "ridge", "peers", "--quick", "--out", str(file)]) == 0
     figures = json.loads(file.read_text())
-    assert list(figures["benchmarks"]) == ["refine", "local", "round", "classes", "peers"]
+    assert list(figures["benchmarks"]) == ["refine", "local", "round", "classes", "ridge", "peers"]
     for rows in figures["benchmarks"].values():
         assert rows
         for row in rows:
