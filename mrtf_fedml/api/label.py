@@ -34,7 +34,7 @@ _MAX_CLIENTS_PER_ROUND = 10
 #: Keys that the arguments determine, or that do not apply to one process.
 _RESERVED_KEYS = ("client_num_in_total", "backend", "training_type", "comm_round", "model", "loader")
 #: Keys of `data_args` that apply to arrays.
-_DATA_KEYS = ("standardize",)
+_DATA_KEYS = ("standardize", "fill_missing", "ignore_columns")
 #: Models whose samples are token indices.
 _TEXT_MODELS = ("charlstm", "rnn", "rnn_fed_shakespeare")
 
@@ -53,8 +53,9 @@ def label(
 ) -> Result:
     """Label the server's samples with a model trained across the clients, in this process.
 
-    The clients' labels may be strings, integers or booleans; results have the same type. Tables are standardized with
-    the clients' statistics. Files are written only if `run_dir` is given.
+    The clients' labels may be strings, integers or booleans; results have the same type. Tables are encoded as CSV
+    files are (categories, booleans, missing values with `fill_missing=True`) and standardized with the clients'
+    statistics. Files are written only if `run_dir` is given.
 
     Args:
         x_server: the server's samples: an array, a tensor, a pandas table, a DataLoader, a torch Dataset. Or FedML's

@@ -44,7 +44,9 @@ class Classifier(nn.Module):
 
     def preprocess(self, x: Any) -> Tensor:
         """The network's inputs for these samples [N, ...]."""
-        array = to_array(x, "x", self._preprocessing.features)
+        columns = self._preprocessing.columns
+        names = self._preprocessing.features if columns is None else columns.names
+        array = to_array(x, "x", names, columns)
         is_pixels = array.dtype == np.uint8 and array.ndim >= 3
         if is_pixels != (self._preprocessing.kind == "pixels"):
             expected = "uint8 images" if self._preprocessing.kind == "pixels" else "values other than uint8 images"

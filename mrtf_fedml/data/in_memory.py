@@ -13,10 +13,21 @@ from torch.utils.data import DataLoader, Dataset
 from ..config import RunSettings
 from ..errors import UserError
 from ..rng import fork_rng
+from .data_frames import (
+    column_names,
+    drop_columns,
+    encode_table,
+    is_data_frame,
+    is_numeric,
+    non_numeric_columns,
+    reorder_columns,
+    survey_tables,
+)
 from .dataset import TransductiveDataset
 from .formatting import format_list, quote
 from .loader import from_source
 from .server_set import read_test_global
+from .sources.csv_columns import Columns
 from .sources.files import first_line
 from .sources.source import Array, Users, check_samples, make_source
 
@@ -60,10 +71,12 @@ def from_arrays(
         classes: all labels, if the clients do not have all of them.
         tokens: the samples are rows of indices of letters or words.
     """
-    first = clients[0][0] if isinstance(clients[0], tuple | list) and clients[0] else clients[0]
-    columns = column_names(first)
-    parts = [client_arrays(client, f"clients[{index}]", columns) for index, client in enumerate(clients)]
-    arrays, server = [inputs for inputs, _ in parts], server_array(x_server, columns)
+    ignored = settings.data.ignore_columns
+    clients = [_without_columns(client, ignored) for client in clients]
+    x_server = drop_columns(x_server, ignored)
+    names, columns = _table_columns(clients, settings.data.fill_missing)
+    parts = [client_arrays(client, f"clients[{index}]", names, columns) for index, client in enumerate(clients)]
+    arrays, server = [inputs for inputs, _ in parts], server_array(x_server, names, columns)
     _check_same_kind(arrays, server)
     labels = [_require_labels(own, f"clients[{index}]") for index, (_, own) in enumerate(parts)]
     class_labels = _class_labels(labels, classes)
@@ -85,22 +98,48 @@ def from_arrays(
             np.full(len(server), -1, dtype=np.int64),
         ),
         tokens=tokens,
-        features=columns,
+        features=names,
+        columns=columns,
         allow_unknown=True,
     )
     return from_source(source, settings), class_labels
 
 
-def client_arrays(client: Any, what: str, columns: Sequence[str] | None) -> tuple[Array, list[Any]]:
+def _without_columns(client: Any, ignored: Sequence[str]) -> Any:
+    is_pair = isinstance(client, tuple | list) and len(client) == 2
+    return (drop_columns(client[0], ignored), client[1]) if ignored and is_pair else client
+
+
+def _table_columns(clients: Sequence[Any], fill: bool) -> tuple[list[str] | None, Columns | None]:
+    """The column names of the clients' tables, None for arrays; and how they are encoded, None for plain numbers."""
+    first = clients[0][0] if isinstance(clients[0], tuple | list) and clients[0] else clients[0]
+    names = column_names(first)
+    if names is None:
+        return None, None
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise UserError(f"clients[0]'s x has the column {format_list(duplicates)} twice; name each column once")
+    tables = [
+        (f"clients[{index}]'s x", client[0])
+        for index, client in enumerate(clients)
+        if isinstance(client, tuple | list) and len(client) == 2 and is_data_frame(client[0])
+    ]
+    return names, survey_tables(tables, fill) if tables else None
+
+
+def client_arrays(
+    client: Any, what: str, names: Sequence[str] | None, columns: Columns | None = None
+) -> tuple[Array, list[Any]]:
     """One client's samples [N, ...] and N labels as Python values.
 
     Args:
         client: a pair (x, y), a DataLoader, a torch Dataset, or an iterable of (x, y) batches.
         what: the client's name in messages.
-        columns: the column names of a table, in the required order; None for arrays.
+        names: the column names of a table, in the required order; None for arrays.
+        columns: how the columns of a table are encoded; None if they are numbers.
     """
     if isinstance(client, tuple | list) and len(client) == 2 and not _is_batches(client):
-        inputs, labels = to_array(client[0], f"{what}'s x", columns), label_values(client[1], what)
+        inputs, labels = to_array(client[0], f"{what}'s x", names, columns), label_values(client[1], what)
     else:
         inputs, labels = _read_batches(client, what)
     if len(labels) != len(inputs):
@@ -108,7 +147,7 @@ def client_arrays(client: Any, what: str, columns: Sequence[str] | None) -> tupl
     return inputs, labels
 
 
-def server_array(samples: Any, columns: Sequence[str] | None) -> Array:
+def server_array(samples: Any, names: Sequence[str] | None, columns: Columns | None = None) -> Array:
     """The server's samples [M, ...], in their own order; labels of batches are discarded."""
     if isinstance(samples, DataLoader | Dataset) or (isinstance(samples, list | tuple) and _is_batches(samples)):
         batches = samples if not isinstance(samples, Dataset) else DataLoader(samples, batch_size=_BATCH_SIZE)
@@ -117,25 +156,34 @@ def server_array(samples: Any, columns: Sequence[str] | None) -> Array:
         except UserError as error:
             message = str(error).replace("the dataset's test_global", "x_server").replace("test_global", "x_server")
             raise UserError(message) from error
-    return to_array(samples, "x_server", columns)
+    return to_array(samples, "x_server", names, columns)
 
 
-def to_array(samples: Any, what: str, columns: Sequence[str] | None = None) -> Array:
-    """An array, a tensor, a table or nested lists as one validated array of numbers."""
-    array = _convert_array(samples, what, columns)
+def to_array(samples: Any, what: str, names: Sequence[str] | None = None, columns: Columns | None = None) -> Array:
+    """An array, a tensor, a table or nested lists as one validated array of numbers.
+
+    Args:
+        samples: N samples.
+        what: their name in messages.
+        names: the column names of a table, in the required order.
+        columns: how the columns of a table are encoded; None if they are numbers.
+    """
+    if is_data_frame(samples) and columns is None and names is not None:
+        samples = reorder_columns(samples, names, what)
+        # The clients' columns are numbers, so a missing value or a string here is an error that names its place.
+        columns = None if is_numeric(samples) else Columns(list(names))
+    if is_data_frame(samples) and columns is not None:
+        array: Array = encode_table(samples, columns, what)
+    else:
+        array = _convert_array(samples, what, names)
     if array.dtype.kind in "OUS":
+        column = f" (column {quote(non_numeric_columns(samples)[0])})" if is_data_frame(samples) else ""
         raise UserError(
-            f"{what} holds strings or other objects{_name_bad_column(samples)}; convert them to numbers first "
-            "(for example with pandas.get_dummies)"
+            f"{what} holds strings or other objects{column}; pass numbers, or pass all parties' samples as pandas "
+            "tables with the same columns"
         )
-    check_samples("label()", what, array)
+    check_samples("the samples", what, array)
     return array
-
-
-def column_names(samples: Any) -> list[str] | None:
-    """The column names of a table; None for other types."""
-    columns = getattr(samples, "columns", None)
-    return None if columns is None else [str(name) for name in columns]
 
 
 def label_values(labels: Any, what: str) -> list[Any]:
@@ -154,7 +202,8 @@ def label_values(labels: Any, what: str) -> list[Any]:
 def _label_value(value: Any, what: str, row: int) -> Any:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
-    is_missing = value is None or value == "" or value != value
+    # pandas.NA has no truth value.
+    is_missing = value is None or type(value).__name__ in ("NAType", "NaTType") or value == "" or value != value
     if is_missing:
         return None
     if isinstance(value, float):
@@ -171,9 +220,8 @@ def _label_value(value: Any, what: str, row: int) -> Any:
 def _convert_array(values: Any, what: str, columns: Sequence[str] | None = None) -> Array:
     if values is None:
         raise UserError(f"{what} is None; pass an array")
-    own = column_names(values)
-    if own is not None and columns is not None and own != list(columns):
-        values = _reorder_columns(values, own, columns, what)
+    if columns is not None and is_data_frame(values):
+        values = reorder_columns(values, columns, what)
     try:
         if isinstance(values, Tensor):
             tensor = values.detach().cpu()
@@ -183,26 +231,6 @@ def _convert_array(values: Any, what: str, columns: Sequence[str] | None = None)
     # Rows of different lengths, or a type of another library that does not convert.
     except Exception as error:
         raise UserError(f"{what} is not an array ({first_line(error)}); pass rows of the same length") from error
-
-
-def _reorder_columns(table: Any, own: list[str], columns: Sequence[str], what: str) -> Any:
-    """The table with its columns in the order `columns`, matched by name."""
-    missing, unknown = [name for name in columns if name not in own], [name for name in own if name not in columns]
-    if missing or unknown:
-        problem = (
-            f"lacks the column {format_list(missing)}"
-            if missing
-            else f"has the column {format_list(unknown)}, others do not"
-        )
-        raise UserError(f"{what} {problem}; give all parties the same features")
-    return table.iloc[:, [own.index(name) for name in columns]]
-
-
-def _name_bad_column(table: Any) -> str:
-    if column_names(table) is None:
-        return ""
-    bad = [str(name) for name, dtype in table.dtypes.items() if getattr(dtype, "kind", "O") not in "uifb"]
-    return f" (column {quote(bad[0])})" if bad else ""
 
 
 def _is_batches(values: Sequence[Any]) -> bool:

@@ -98,6 +98,16 @@ def test_label_accepts_loaders_tensors_tables_and_fedml_tuples_with_equal_result
     assert results[0].labels.dtype.kind == "i"
 
 
+def test_label_accepts_tables_with_categories_and_missing_values_and_predicts_on_more() -> None:
+    table = pandas.DataFrame(X, columns=list("abc")).assign(ward=pandas.Categorical(TEXTS), smoker=X[:, 0] > 1000)
+    table.loc[5, "a"] = np.nan
+    own = [(table[start : start + 30], TEXTS[start : start + 30]) for start in (0, 30, 60)]
+    result = mrtf_fedml.label(table[SERVER], own, rounds=3, fill_missing=True, **QUICK)
+    assert (result.predict(table[SERVER]) == result.labels).all()
+    with pytest.raises(mrtf_fedml.UserError, match="x lacks the column ward"):
+        result.predict(table[SERVER].drop(columns="ward"))
+
+
 def test_label_with_extra_classes_and_uint8_images(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -22,6 +22,8 @@ _MAX_CATEGORIES, _MAX_FRACTION, _MIN_ROWS = 50, 0.5, 20
 #: A number such as 1,5 in a file with another separator.
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
+#: Booleans as pandas and spreadsheets write them. A column of nothing else is a column of numbers.
+_BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
@@ -74,33 +76,45 @@ def is_missing(string: str, number: bool) -> bool:
 
 
 class ColumnSurvey:
-    """Reads every value of the clients' file once, to determine the kind of each column."""
+    """Reads every value of the clients' table once, to determine the kind of each column.
 
-    def __init__(self, origin: str, names: Sequence[str], decimal_comma: bool) -> None:
+    Attributes:
+        origin: the table, for messages; it may change between rows.
+        names: the feature columns.
+    """
+
+    def __init__(self, origin: str, names: Sequence[str], decimal_comma: bool, categories: Iterable[str] = ()) -> None:
         self.origin = origin
         self.names = list(names)
         self._decimal_comma = decimal_comma
+        #: Columns that are categories even if their values are numbers.
+        self._forced = {index for index, name in enumerate(self.names) if name in set(categories)}
         self._rows = 0
         self._numbers = [0] * len(names)
         self._sums = [0.0] * len(names)
+        self._booleans, self._true = [0] * len(names), [0.0] * len(names)
         self._levels: list[set[str]] = [set() for _ in names]
-        #: By column, the line and the string of the first value that is neither a number nor missing.
-        self._first_string: dict[int, tuple[int, str]] = {}
-        #: By column, the line and the string of the first missing value.
-        self._first_missing: dict[int, tuple[int, str]] = {}
+        #: By column, the place and the string of the first value that is neither a number nor missing.
+        self._first_string: dict[int, tuple[str, str]] = {}
+        #: By column, the place and the string of the first missing value.
+        self._first_missing: dict[int, tuple[str, str]] = {}
 
-    def add_row(self, line: int, values: Iterable[str]) -> None:
-        """Add the values of the columns in one row."""
+    def add_row(self, line: int, values: Iterable[str], unit: str = "line") -> None:
+        """Add the values of the columns in one row, which is at this line (or another unit) of the table."""
         self._rows += 1
         for column, string in enumerate(values):
-            value = parse_number(string, self._decimal_comma)
+            value = math.nan if column in self._forced else parse_number(string, self._decimal_comma)
             if value == value:
                 self._numbers[column] += 1
                 self._sums[column] += value
             elif is_missing(string, number=False):
-                self._first_missing.setdefault(column, (line, string))
+                self._first_missing.setdefault(column, (f"{self.origin}, {unit} {line}", string))
             else:
-                self._first_string.setdefault(column, (line, string))
+                self._first_string.setdefault(column, (f"{self.origin}, {unit} {line}", string))
+                boolean = _BOOLEANS.get(string.strip().lower())
+                if boolean is not None:
+                    self._booleans[column] += 1
+                    self._true[column] += boolean
                 if len(self._levels[column]) <= max(_MAX_CATEGORIES, self._rows):
                     self._levels[column].add(string.strip())
 
@@ -112,44 +126,50 @@ class ColumnSurvey:
                 fills[name] = self._sums[column] / self._numbers[column]
                 string = self._first_string.get(column)
                 if string is not None and not (is_missing(string[1], number=True) and fill):
-                    raise invalid_value_error(self.origin, name, *string)
+                    raise invalid_value_error(name, *string)
+            elif column in self._first_string and column not in self._forced and self._is_boolean(column):
+                fills[name] = self._true[column] / self._booleans[column]
             elif column in self._first_string:
                 levels[name] = self._check_categories(name, sorted(self._levels[column]))
             elif self._rows:
                 raise UserError(
-                    f"{self.origin}: the column {quote(name)} has no value in any row; exclude it with "
-                    f"data_args.ignore_columns"
+                    f"{self.origin}: the column {quote(name)} has no value in any row; exclude it with ignore_columns"
                 )
             if column in self._first_missing and not fill:
-                raise invalid_value_error(self.origin, name, *self._first_missing[column])
+                raise invalid_value_error(name, *self._first_missing[column])
         return Columns(self.names, levels, fills if fill else None)
+
+    def _is_boolean(self, column: int) -> bool:
+        return {level.lower() for level in self._levels[column]} <= _BOOLEANS.keys()
 
     def _check_categories(self, name: str, levels: list[str]) -> list[str]:
         if len(levels) > _MAX_CATEGORIES or (self._rows >= _MIN_ROWS and len(levels) > _MAX_FRACTION * self._rows):
             raise UserError(
                 f"{self.origin}: the column {quote(name)} has more than {len(levels) - 1} different strings in "
-                f"{self._rows} rows, so it identifies samples and is not a category; exclude it with "
-                f"data_args.ignore_columns: [{name}], or use it as the ids with data_args.id_column: {name}"
+                f"{self._rows} rows, so it identifies samples and is not a category; exclude it "
+                f"(ignore_columns: [{name}]), or use it as the ids (id_column: {name} in a configuration, ids=... in "
+                "label())"
             )
         return levels
 
 
-def invalid_value_error(origin: str, column: str, line: int, string: str) -> UserError:
+def invalid_value_error(column: str, place: str, string: str) -> UserError:
     """The error for a value that cannot be used, with its remedies."""
-    remedy = (
-        "fill it, remove the row, set data_args.fill_missing: true (to use the clients' mean), or exclude the column "
-        "with data_args.ignore_columns"
-        if is_missing(string, number=True)
-        else "fill it, or exclude the column (data_args.ignore_columns) or the row"
-    )
-    return UserError(f"{origin}, line {line}, column {quote(column)}: {quote(string)} is not a finite number; {remedy}")
+    if is_missing(string, number=True):
+        problem = f"{quote(string)} is a missing value" if string.strip() else "the value is missing"
+        remedy = "set fill_missing to true (numbers become the clients' mean), or fill it, or remove the row"
+    else:
+        problem = f"{quote(string)} is not a finite number, but other values of the column are"
+        remedy = "correct it, or remove the row"
+    return UserError(f"{place}, column {quote(column)}: {problem}; {remedy}, or exclude the column (ignore_columns)")
 
 
 class RowEncoder:
-    """Converts a row of strings to a row of numbers."""
+    """Converts a row of strings to a row of numbers; `unit` is what `line` counts, for messages."""
 
-    def __init__(self, origin: str, columns: Columns, decimal_comma: bool) -> None:
+    def __init__(self, origin: str, columns: Columns, decimal_comma: bool, unit: str = "line") -> None:
         self.origin = origin
+        self._unit = unit
         self.columns = columns
         self._decimal_comma = decimal_comma
         self._level_indices: Mapping[str, Mapping[str, int]] = {
@@ -166,8 +186,10 @@ class RowEncoder:
             if indices is None:
                 value = parse_number(string, self._decimal_comma)
                 if value != value:
+                    value = _BOOLEANS.get(string.strip().lower(), value)
+                if value != value:
                     if self.columns.fills is None or not is_missing(string, number=True):
-                        raise invalid_value_error(self.origin, name, line, string)
+                        raise self._invalid_value(name, line, string)
                     value = self.columns.fills[name]
                 encoded.append(value)
                 continue
@@ -178,9 +200,12 @@ class RowEncoder:
             elif not is_missing(string, number=False):
                 self.unknown[name, level] = self.unknown.get((name, level), 0) + 1
             elif self.columns.fills is None:
-                raise invalid_value_error(self.origin, name, line, string)
+                raise self._invalid_value(name, line, string)
             encoded += one_hot
         return encoded
+
+    def _invalid_value(self, column: str, line: int, string: str) -> UserError:
+        return invalid_value_error(column, f"{self.origin}, {self._unit} {line}", string)
 
     def unknown_categories_message(self) -> str | None:
         """The warning about categories that no client has; None if there are none."""

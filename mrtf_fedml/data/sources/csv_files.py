@@ -236,7 +236,7 @@ def _feature_names(path: Path, header: list[str], others: set[str], required: li
         problem = f"lacks the feature {_format_columns(missing)}" if missing else problem
         raise UserError(
             f"data file {str(path)!r} {problem}; give both files the same features, or exclude some with "
-            f"data_args.ignore_columns{_separator_hint(header)}"
+            f"ignore_columns{_separator_hint(header)}"
         )
     return names
 
