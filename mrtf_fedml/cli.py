@@ -146,6 +146,13 @@ def build_parser() -> argparse.ArgumentParser:
     example.add_argument("name", nargs="?", metavar="NAME")
     example.add_argument("-o", "--output", metavar="FILE", help="the file to write (default ./NAME.yaml)")
     example.add_argument("--force", action="store_true", help="overwrite a file that exists")
+    example.add_argument(
+        "--from",
+        metavar=("CLIENTS.csv", "SERVER.csv"),
+        nargs=2,
+        help="own_csv: find label, ids, columns to ignore and missing values in these files",
+    )
+    example.add_argument("--label", metavar="COLUMN", help="with --from: the column of the classes")
 
     report = commands.add_parser("report", help="write the report.html of a run again, or compare several runs")
     report.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")

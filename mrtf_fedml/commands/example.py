@@ -8,7 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..data.sources.files import file_problem
 from ..errors import UserError, suggest_name
+from .csv_proposal import Proposal, check_proposal, fill_template, propose_settings
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -22,8 +24,18 @@ def main(options: argparse.Namespace) -> int:
     """Write the example, or list all."""
     if options.name is None:
         print(describe_examples())
-    else:
-        print(write_example(options.name, Path(options.output) if options.output else None, options.force))
+        return 0
+    target = Path(options.output) if options.output else None
+    files = getattr(options, "from")
+    if files is None:
+        print(write_example(options.name, target, options.force))
+        return 0
+    clients, server = map(Path, files)
+    path, proposal, numbers = write_csv_example(options.name, clients, server, options.label, target, options.force)
+    print(f"{path}: {numbers}")
+    for key, reason in proposal.reasons.items():
+        print(f"  {key}: {proposal.data[key]} ({reason})")
+    print(f"Check these columns in the file. Then: mrtf data --cf {path}; mrtf run --cf {path}")
     return 0
 
 
@@ -67,13 +79,38 @@ def write_example(name: str, target: Path | None, force: bool = False) -> Path:
     name = name.removesuffix(_SUFFIX)
     if name not in examples:
         raise UserError(f"there is no example {name!r}; {suggest_name(name, list(examples))}")
+    return _write(name, examples[name].read_bytes(), target, force)
+
+
+def write_csv_example(
+    name: str, clients: Path, server: Path, label: str | None, target: Path | None, force: bool = False
+) -> tuple[Path, Proposal, str]:
+    """Write `own_csv` with the settings that these two files need.
+
+    Returns:
+        The file's path, the settings with their reasons, and a description of the data that they give.
+    """
+    if name.removesuffix(_SUFFIX) != "own_csv":
+        raise UserError(f"--from is for `mrtf example own_csv`, not for {name!r}; leave it out")
+    for path in (clients, server):
+        if not path.is_file():
+            raise UserError(
+                f"data file {str(path)!r} {file_problem(path)}; name the clients' and the server's csv file"
+            )
+    proposal = propose_settings(clients, server, label)
+    numbers = check_proposal(proposal)
+    text = fill_template(_examples()["own_csv"].read_text(encoding="utf-8"), proposal)
+    return _write("own_csv", text.encode("utf-8", "surrogateescape"), target, force), proposal, numbers
+
+
+def _write(name: str, content: bytes, target: Path | None, force: bool) -> Path:
     target = Path() if target is None else target
     if target.is_dir():
         target = target / (name + _SUFFIX)
     if target.exists() and not force:
         raise UserError(f"{str(target)!r} exists; name another file with -o, or overwrite it with --force")
     try:
-        target.write_bytes(examples[name].read_bytes())
+        target.write_bytes(content)
     except OSError as error:
         raise UserError(f"{str(target)!r} cannot be written ({error.strerror}); name another with -o") from None
     return target

@@ -71,9 +71,15 @@ class DataSettings:
     #: Hold out this fraction of each client's labelled samples and use them as the server's set, to measure accuracy
     #: where the server's set has no labels. In a simulation only.
     holdout: Annotated[float, Field(gt=0, lt=1)] | None = None
-    #: Across silos: a file (.npz) with this party's samples only, instead of `dataset`; `{rank}` is replaced by the
-    #: party's rank.
+    #: Across silos: this party's own samples, instead of `dataset`: an .npz file, a .csv file or a folder of images.
+    #: `{rank}` is replaced by the party's rank.
     own_data_file: str | None = None
+    #: Across silos with `own_data_file`: all classes, in the same order for every party. Needed for CSV files and
+    #: images; an .npz file may have them itself.
+    class_names: list[str] | None = None
+    #: Across silos with a CSV file: the values of each column of categories, the same for every party, as in
+    #: `{ward: [A, B], sex: [f, m]}`. All other columns are numbers.
+    categories: dict[str, list[str]] = field(default_factory=dict)
     #: Your own function, as `package.module:function`, that returns the data; it replaces `dataset`.
     loader: str | None = None
     #: `dataset: csv`: the column of the class.
@@ -167,8 +173,9 @@ class ModelSettings:
     feature_layer: str | None = None
     #: Width of the last hidden layer of `mlp`.
     feature_size: PositiveInt = 128
-    #: Width of the first two hidden layers of `mlp`, and of the fixed layer of `random_features`.
-    hidden_size: PositiveInt = 1024
+    #: Width of the first two hidden layers of `mlp`, and of the fixed layer of `random_features`. Default: 1024, the
+    #: paper's; 256 for an `mlp` on a table.
+    hidden_size: PositiveInt | None = None
     #: Number of different characters of a text model. Default: taken from the data. Silos with separate data must agree
     #: on it.
     vocabulary: PositiveInt | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from .holdout import reject_holdout
 from .loader import load, partition_source
 from .partitioning import warn_about_single_samples
 from .preprocessing import (
-    InputKind,
     Preprocessing,
     Standardizer,
     fit_preprocessing,
@@ -28,20 +25,25 @@ from .preprocessing import (
 )
 from .server_set import ServerSet, load_server_set, subsample_server_set
 from .shards import TensorShard
-from .sources import Source, load_run_source, make_source
-from .sources.files import MemoryLimit, file_problem, memory_limit
-from .sources.npz import read_npz
-from .sources.source import check_samples
-
-_SILO_ARRAYS = ("x_train", "y_train", "class_names")
-_SERVER_ARRAYS = ("x_test", "class_names")
+from .sources import Source, load_run_source
+from .sources.party_file import read_party_file
 
 
 class SiloDataset(list[Any]):
     """FedML's list of eight entries with one client's shard and without the server's set."""
 
-    def __init__(self, entry: Any, samples: int, client: int, class_names: list[str], example_inputs: Tensor) -> None:
+    def __init__(
+        self,
+        entry: Any,
+        samples: int,
+        client: int,
+        class_names: list[str],
+        example_inputs: Tensor,
+        features: list[str] | None = None,
+    ) -> None:
         self.class_names = class_names
+        #: The names of a table's features, in the model's order; None without names.
+        self.features = features
         self.class_num = len(class_names)
         #: Inputs [N, ...] of this silo, on which a model can be tried.
         self.example_inputs = example_inputs
@@ -63,38 +65,6 @@ def load_for_rank(settings: RunSettings, rank: int | None) -> TransductiveDatase
     return _load_for_server(settings) if rank == 0 else _load_for_silo(settings, rank - 1)
 
 
-def read_party_file(name: str, rank: int, limit: MemoryLimit) -> Source:
-    """The .npz file of the party of this rank (`own_data_file`); `{rank}` in its name is replaced by the rank.
-
-    A silo's file has x_train, y_train and class_names; the server's has x_test and class_names, and optionally ids and
-    y_test. The class names must be equal for all parties: they define the order of the classes.
-    """
-    path = Path(os.path.expanduser(name.replace("{rank}", str(rank))))
-    origin = f"data_args.own_data_file {str(path)!r}"
-    if not path.is_file():
-        raise UserError(f"{origin} {file_problem(path)}; write it with numpy.savez, or correct the path")
-    required, optional = (_SERVER_ARRAYS, ("ids", "y_test")) if rank == 0 else (_SILO_ARRAYS, ())
-    arrays = read_npz(path, origin, limit, required, optional)
-    key = "x_test" if rank == 0 else "x_train"
-    check_samples(origin, key, arrays[key])
-    # A source has both halves; one row of the party's half fills the half that it lacks.
-    if rank == 0:
-        arrays |= {"x_train": arrays["x_test"][:1], "y_train": np.zeros(1, dtype=np.int64)}
-    else:
-        arrays |= {"x_test": arrays["x_train"][:1]}
-    is_server = rank == 0
-    return make_source(
-        path.stem,
-        origin,
-        x_train=arrays["x_train"],
-        y_train=arrays["y_train"],
-        x_test=arrays["x_test"],
-        class_names=arrays["class_names"],
-        y_test=arrays.get("y_test") if is_server else None,
-        ids=arrays.get("ids") if is_server else None,
-    )
-
-
 def _load_for_server(settings: RunSettings) -> TransductiveDataset:
     """The server's inputs, without the clients' samples."""
     party_file = settings.data.own_data_file
@@ -113,9 +83,9 @@ def _load_for_server(settings: RunSettings) -> TransductiveDataset:
         server = _load_server_set(source, settings, party_file)
         preprocessing = fit_preprocessing(source, parts, settings, lambda: server.inputs)
     else:
-        source = read_party_file(party_file, 0, memory_limit(settings.data))
+        source = read_party_file(settings.data, 0)
         server = _load_server_set(source, settings, party_file)
-        preprocessing = _fit_on_server_inputs(server.inputs, input_kind(source), settings)
+        preprocessing = _fit_on_server_inputs(server.inputs, source, settings)
     inputs = server.inputs if preprocessing.standardizer is None else preprocessing.standardizer(server.inputs)
     evaluator = None
     if server.labels is not None:
@@ -123,13 +93,15 @@ def _load_for_server(settings: RunSettings) -> TransductiveDataset:
     return _make_server_dataset(inputs, evaluator, server.ids, source.class_names, settings, preprocessing)
 
 
-def _fit_on_server_inputs(inputs: Tensor, kind: InputKind, settings: RunSettings) -> Preprocessing:
+def _fit_on_server_inputs(inputs: Tensor, source: Source, settings: RunSettings) -> Preprocessing:
     """If every party has its own file, the server's inputs define the standardization, which is sent with the weights.
 
     So no statistic of a silo's samples leaves the silo, and all parties use the same mean and deviation. A separate
     standardization per silo would shift the samples of one class in different ways.
     """
-    return Preprocessing(kind, Standardizer.fit([inputs]) if should_standardize(settings, inputs, kind) else None)
+    kind = input_kind(source)
+    standardizer = Standardizer.fit([inputs]) if should_standardize(settings, inputs, kind) else None
+    return Preprocessing(kind, standardizer, source.features, source.columns)
 
 
 def _load_server_set(source: Source, settings: RunSettings, party_file: str | None) -> ServerSet:
@@ -176,7 +148,7 @@ def _load_for_silo(settings: RunSettings, client: int) -> SiloDataset:
         source, parts = _load_partitioned_source(settings)
         rows = parts[client]
     else:
-        source = read_party_file(party_file, client + 1, memory_limit(settings.data))
+        source = read_party_file(settings.data, client + 1)
         rows = np.arange(len(source.y_train))
         warn_about_single_samples({client: len(rows)})
     inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
@@ -188,7 +160,7 @@ def _load_for_silo(settings: RunSettings, client: int) -> SiloDataset:
         inputs = inputs if preprocessing.standardizer is None else preprocessing.standardizer(inputs)
     augments = source.augments and settings.data.augmentation == "auto"
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
-    return SiloDataset(shard, shard.samples, client, source.class_names, inputs)
+    return SiloDataset(shard, shard.samples, client, source.class_names, inputs, source.features)
 
 
 def _load_partitioned_source(settings: RunSettings) -> tuple[Source, list[Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.data import SiloDataset, TransductiveDataset, load, load_for_rank
@@ -90,6 +91,62 @@ def test_every_party_can_have_its_own_file(tmp_path: Path) -> None:
 def test_invalid_party_file_raises(tmp_path: Path, changes: dict[str, Any], pattern: str) -> None:
     with pytest.raises(UserError, match=pattern):
         load_for_rank(with_own_file(write_files(tmp_path, **changes)), 1)
+
+
+CLASSES = ["ill", "well"]
+
+
+def csv_settings(folder: Path, **keys: Any) -> RunSettings:
+    """A server and a silo with tables whose columns are in different orders; the silo lacks a class and a ward."""
+    (folder / "party0.csv").write_text("id,age,ward\np1,30,A\np2,50,C\n")
+    (folder / "party1.csv").write_text("ward,label,age\nA,ill,\nB,ill,40\nA,ill,60\n")
+    data = {"own_data_file": str(folder / "party{rank}.csv"), "class_names": CLASSES, "fill_missing": True, **keys}
+    return RunSettings.from_config({"data_args": {"dataset": "csv", "standardize": False, **data}})
+
+
+def test_parties_with_csv_files_agree_on_features_and_classes(tmp_path: Path) -> None:
+    settings = csv_settings(tmp_path, categories={"ward": ["A", "B", "C"]})
+    server, silo = load_for_rank(settings, 0), load_for_rank(settings, 1)
+    assert isinstance(server, TransductiveDataset)
+    assert isinstance(silo, SiloDataset)
+    assert server.preprocessing.features == silo.features == ["age", "ward=A", "ward=B", "ward=C"]
+    assert server.class_names == silo.class_names == CLASSES
+    assert server.ids == ["p1", "p2"]
+    assert server.server_inputs.tolist() == [[30, 1, 0, 0], [50, 0, 0, 1]]
+    # A missing number is the mean of the party's own values.
+    assert silo[5][0].inputs.tolist() == [[50, 1, 0, 0], [40, 0, 1, 0], [60, 1, 0, 0]]
+    assert silo[5][0].labels.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "pattern"),
+    [
+        ({}, r"'ward'.*data_args.categories"),
+        ({"categories": {"ward": ["A", "B"], "sex": ["f"]}}, r"no column 'sex'"),
+        ({"class_names": None}, "data_args.class_names"),
+        ({"class_names": ["sick", "well"], "categories": {"ward": ["A", "B"]}}, r"'ill'.*data_args.class_names"),
+    ],
+)
+def test_csv_file_of_a_silo_without_agreement_raises(tmp_path: Path, keys: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(UserError, match=pattern):
+        load_for_rank(csv_settings(tmp_path, **keys), 1)
+
+
+def test_parties_with_image_folders_have_the_same_shape(tmp_path: Path) -> None:
+    (tmp_path / "party0").mkdir()
+    Image.new("L", (9, 7), 255).save(tmp_path / "party0" / "x.png")
+    (tmp_path / "party1" / "well").mkdir(parents=True)
+    Image.new("RGB", (5, 5), "red").save(tmp_path / "party1" / "well" / "a.png")
+    data = {"own_data_file": str(tmp_path / "party{rank}"), "class_names": CLASSES, "image_size": 8}
+    settings = RunSettings.from_config({"data_args": {"dataset": "images", **data}})
+    server, silo = load_for_rank(settings, 0), load_for_rank(settings, 1)
+    assert isinstance(server, TransductiveDataset)
+    assert server.input_shape == silo.input_shape == (3, 8, 8)
+    assert server.ids == ["x.png"]
+    assert silo[5][0].labels.tolist() == [1]
+    without_size = RunSettings.from_config({"data_args": {"dataset": "images", **data, "image_size": None}})
+    with pytest.raises(UserError, match="image_size"):
+        load_for_rank(without_size, 1)
 
 
 def test_missing_or_damaged_party_file_is_named(tmp_path: Path) -> None:

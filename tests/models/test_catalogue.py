@@ -27,6 +27,14 @@ def test_create_model_by_name(name, kind):
     assert model(torch.randn(2, 1, 8, 8)).shape == (2, 3)
 
 
+def test_mlp_is_narrower_on_tables_than_on_images():
+    widths = [
+        create_model(ModelSettings(model="mlp"), shape, classes=3, seed=0).hidden[1].out_features
+        for shape in ((16,), (1, 4, 4))
+    ]
+    assert widths == [256, 1024]
+
+
 def test_create_model_passes_hidden_size_to_mlp():
     model = create_model(ModelSettings(model="mlp", hidden_size=6), (4,), classes=3, seed=0)
     assert [tuple(weights.shape) for weights in model.parameters() if weights.dim() == 2] == [

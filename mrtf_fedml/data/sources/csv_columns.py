@@ -75,6 +75,11 @@ def is_missing(string: str, number: bool) -> bool:
     return string.strip().lower() in (_MISSING_NUMBER if number else _MISSING)
 
 
+def identifies_samples(values: int, rows: int) -> bool:
+    """Whether a column with this many different strings identifies samples instead of being a category."""
+    return values > _MAX_CATEGORIES or (rows >= _MIN_ROWS and values > _MAX_FRACTION * rows)
+
+
 class ColumnSurvey:
     """Reads every value of the clients' table once, to determine the kind of each column.
 
@@ -143,7 +148,7 @@ class ColumnSurvey:
         return {level.lower() for level in self._levels[column]} <= _BOOLEANS.keys()
 
     def _check_categories(self, name: str, levels: list[str]) -> list[str]:
-        if len(levels) > _MAX_CATEGORIES or (self._rows >= _MIN_ROWS and len(levels) > _MAX_FRACTION * self._rows):
+        if identifies_samples(len(levels), self._rows):
             raise UserError(
                 f"{self.origin}: the column {quote(name)} has more than {len(levels) - 1} different strings in "
                 f"{self._rows} rows, so it identifies samples and is not a category; exclude it "

@@ -8,7 +8,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +39,9 @@ LARGE = 100.0
 #: A class that is an integer, of a length that Python converts.
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 #: The names that pandas gives to a column of row numbers.
-_ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|index|level_0)?")
+ROW_NUMBERS = re.compile(r"(Unnamed: [0-9]+|index|level_0)?")
 #: The name of a column of identifiers.
-_ID_COLUMN = re.compile(r"(?i)(.*[_ .-])?(id|uuid|key|nr|no)|.*[a-z]I[Dd]")
+ID_COLUMN = re.compile(r"(?i)(.*[_ .-])?(id|uuid|key|nr|no)|.*[a-z]I[Dd]")
 #: The number of rows from which distinct integers suggest identifiers.
 _MIN_ID_ROWS = 20
 
@@ -64,7 +64,8 @@ def load_csv(settings: DataSettings) -> Source:
     they are numbered in order.
     """
     id_column, others = non_feature_columns(settings)
-    clients = read_table(settings, "data_file", others, ("label_column", "user_column", "ignore_columns"))
+    _check_ignored_columns(settings)
+    clients = read_table(settings, "data_file", others, ("label_column", "user_column"))
     server = read_table(settings, "server_file", others, ("id_column",), clients.columns)
     labels = clients.strings[settings.label_column]
     class_names = _sort_classes(clients, set(labels))
@@ -90,26 +91,41 @@ def non_feature_columns(settings: DataSettings) -> tuple[str, set[str]]:
 
 
 def read_table(
-    settings: DataSettings, key: str, others: set[str], required: Sequence[str], columns: Columns | None = None
+    settings: DataSettings,
+    key: str,
+    others: set[str],
+    required: Sequence[str],
+    columns: Columns | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
     """The file `data_args.<key>`, with the feature columns `columns` if given, else with those found in it.
 
-    `others` are the columns that are not features; `required` are the settings whose columns must exist.
+    Args:
+        settings: `data_args`.
+        key: the setting that names the file.
+        others: the columns that are not features.
+        required: the settings whose columns must exist.
+        columns: of the clients' file; None to determine them from this file.
+        categories: without `columns`: the values of each column of categories, as agreed with parties that cannot be
+            asked; the features are then sorted by name. None to take them from this file.
     """
     path = _table_path(settings, key)
     others = others | set(settings.ignore_columns)
     origin = f"data file {str(path)!r}"
-    try:
+    with _report_read_errors(path, key):
         with _open_rows(path, settings) as (header, rows, decimal_comma):
             _check_named_columns(path, header, settings, required)
             names = _feature_names(path, header, others, None if columns is None else columns.names)
             if columns is None:
-                survey = ColumnSurvey(origin, names, decimal_comma)
+                names = names if categories is None else sorted(names)
+                survey = ColumnSurvey(origin, names, decimal_comma, categories or ())
                 position = {name: index for index, name in enumerate(header)}
                 positions = [position[name] for name in names]
                 for row in _complete_rows(path, header, rows):
                     survey.add_row(rows.line_num, [row[index] for index in positions])
                 columns = survey.columns(settings.fill_missing)
+                if categories is not None:
+                    columns = _with_agreed_categories(origin, columns, categories)
         with _open_rows(path, settings) as (header, rows, decimal_comma):
             encoder = RowEncoder(origin, columns, decimal_comma)
             string_columns = others - set(settings.ignore_columns)
@@ -118,6 +134,20 @@ def read_table(
             if warning is not None:
                 logger.warning("%s", warning)
             return table
+
+
+def read_rows(path: Path, settings: DataSettings, key: str) -> Iterator[tuple[int, bool, list[tuple[str, str]]]]:
+    """Each row of a file: its line, whether numbers may have decimal commas, and its columns' names and strings."""
+    with _report_read_errors(path, key), _open_rows(path, settings) as (header, rows, decimal_comma):
+        for row in _complete_rows(path, header, rows):
+            yield rows.line_num, decimal_comma, list(zip(header, row, strict=True))
+
+
+@contextmanager
+def _report_read_errors(path: Path, key: str) -> Iterator[None]:
+    """Convert errors of the block, which reads the file `data_args.<key>`, to a `UserError`."""
+    try:
+        yield
     except OSError as error:
         raise UserError(
             f"data file {str(path)!r} cannot be opened ({error.strerror}); correct data_args.{key}"
@@ -126,6 +156,35 @@ def read_table(
         raise UserError(
             f"data file {str(path)!r} is not a csv file in UTF-8 ({first_line(error)}); write it again"
         ) from error
+
+
+def _check_ignored_columns(settings: DataSettings) -> None:
+    """Each of `ignore_columns` must be in at least one of the two files, or it is misspelt."""
+    if not settings.ignore_columns:
+        return
+    known: list[str] = []
+    for key in ("data_file", "server_file"):
+        path = _table_path(settings, key)
+        with _report_read_errors(path, key), _open_rows(path, settings) as (header, _, _):
+            known += header
+    _check_named_columns(_table_path(settings, "data_file"), known, settings, ("ignore_columns",))
+
+
+def _with_agreed_categories(origin: str, columns: Columns, agreed: Mapping[str, Sequence[str]]) -> Columns:
+    """The columns with the agreed values of categories instead of the values in this file."""
+    for name, levels in columns.levels.items():
+        if name not in agreed:
+            raise UserError(
+                f"{origin}: the column {quote(name)} holds strings; list its values in data_args.categories, the same "
+                f"for every party ({name}: [{format_list(levels)}] here), or exclude it with ignore_columns"
+            )
+    unknown = [name for name in agreed if name not in columns.names]
+    if unknown:
+        raise UserError(
+            f"{origin} has no column {quote(unknown[0])}, which data_args.categories names; "
+            + suggest_name(unknown[0], columns.names[:_MAX_COMPARED])
+        )
+    return Columns(columns.names, {name: [str(level) for level in agreed[name]] for name in agreed}, columns.fills)
 
 
 @contextmanager
@@ -288,7 +347,7 @@ def _warn_about_features(clients: Table, settings: DataSettings) -> None:
         values = clients.features[:, index].tolist()
         # Distinct integers in any order: pandas keeps the original numbers of rows that were shuffled or selected.
         is_index = len(set(values)) == len(values) and all(value.is_integer() for value in values)
-        if is_index and _ID_COLUMN.fullmatch(name) and len(values) >= _MIN_ID_ROWS:
+        if is_index and ID_COLUMN.fullmatch(name) and len(values) >= _MIN_ID_ROWS:
             logger.warning(
                 "%r: the column %r looks like ids and is used as a feature; use it as the ids with "
                 "data_args.id_column: %r, or exclude it with data_args.ignore_columns: [%s]",
@@ -297,7 +356,7 @@ def _warn_about_features(clients: Table, settings: DataSettings) -> None:
                 name,
                 name,
             )
-        if is_index and _ROW_NUMBERS.fullmatch(name):
+        if is_index and ROW_NUMBERS.fullmatch(name):
             logger.warning(
                 "%r: the column %r numbers the rows and is used as a feature; remove it from both files (pandas: "
                 "to_csv(..., index=False)), or use it as the ids with data_args.id_column: %r",

@@ -18,8 +18,7 @@ from scipy import io as matlab
 
 from mrtf_fedml.config import DataSettings, RunSettings
 from mrtf_fedml.data import Source, load, load_source
-from mrtf_fedml.data.silo import read_party_file
-from mrtf_fedml.data.sources.files import MemoryLimit
+from mrtf_fedml.data.sources.party_file import read_party_file
 from mrtf_fedml.errors import UserError
 from tests.data.sources.formats import random_images, write_image, write_mnist, write_svhn, write_usps
 
@@ -70,10 +69,11 @@ def test_npz_arrays_together_beyond_memory_limit_raise(tmp_path: Path) -> None:
 
 def test_party_file_beyond_memory_limit_raises(tmp_path: Path) -> None:
     write_bomb(tmp_path / "own.npz")
+    settings = DataSettings(own_data_file=str(tmp_path / "own.npz"), max_memory_mb=LIMIT)
     with limited_memory(), pytest.raises(UserError, match="array 'x_test' needs 40 MB of memory"):
-        read_party_file(str(tmp_path / "own.npz"), 0, MemoryLimit(LIMIT))
-    # A silo's file may hold what is none of the silo's business; it is not looked at.
-    assert isinstance(read_party_file(str(tmp_path / "own.npz"), 1, MemoryLimit(LIMIT)), Source)
+        read_party_file(settings, 0)
+    # Other arrays of a silo's file are not read.
+    assert isinstance(read_party_file(settings, 1), Source)
 
 
 def test_compressed_files_beyond_memory_limit_raise(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ class SiloClient(Party):
         self.shard = local_shard(dataset, self.client)
         trainer.model.to(device)
         weights = snapshot(trainer.model)
-        self.handshake = Handshake.create(weights, getattr(dataset, "class_names", None), settings.privacy)
+        self.handshake = Handshake.create(
+            weights, getattr(dataset, "class_names", None), getattr(dataset, "features", None), settings.privacy
+        )
         self.liveness = LivenessMonitor(settings.silo.silo_timeout)
         self._server_incarnation: str | None = None
         self._is_finished = False
@@ -81,6 +83,8 @@ class SiloClient(Party):
 
     def run(self) -> None:
         """Train until the server ends the run, or is silent for too long."""
+        # A silo has no progress bar; its rounds are shown without --verbose too.
+        _log.setLevel(logging.INFO)
         self.status = StatusFile(
             self.folder,
             role=f"silo {self.rank}",
@@ -122,7 +126,7 @@ class SiloClient(Party):
                 return message
             if not has_warned and time.monotonic() > started + 2 * _POLL_SECONDS:
                 has_warned = True
-                _log.warning("silo %d waits for the server (up to %g s)", self.rank, seconds)
+                _log.info("silo %d waits for the server (up to %g s)", self.rank, seconds)
         raise RunStopped(
             f"silo {self.rank} found no server in {seconds:g} s (comm_args.start_timeout, backend "
             f"{self.args.backend}); start the server, or correct its address in comm_args"
@@ -190,6 +194,17 @@ class SiloClient(Party):
             "downlink_bytes": size_in_bytes(received),
         }
         append_line(self.folder / METRICS, json.dumps(line))
+        loss = "" if line["train_loss"] is None else f", training loss {line['train_loss']:.3f}"
+        _log.info(
+            "silo %d, round %d of %d: trained on %d samples in %.1f s%s, sends %.2f MB",
+            self.rank,
+            round_index,
+            self.settings.train.comm_round,
+            self.shard[2],
+            seconds,
+            loss,
+            size_in_bytes(sent) / 1e6,
+        )
 
     def _scale_shard(self, scale: Standardizer | None) -> None:
         """Scale the features once; the server repeats the scale in every task, since a silo may be restarted."""

@@ -19,20 +19,30 @@ class Handshake:
     Attributes:
         model: a hash of the weights' names, shapes and types.
         class_names: in the order of the labels; None where the party's data have no class names.
+        features: the names of a table's features, in the model's order; None where the samples have no such names.
         privacy: `dp_args.clip` and `dp_args.sigma`, which the silos apply and the server accounts for; None where off.
     """
 
     model: str
     class_names: list[str] | None
+    features: list[str] | None
     privacy: list[float | None] | None
 
     @classmethod
     def create(
-        cls, weights: Mapping[str, Tensor], class_names: Sequence[str] | None, privacy: PrivacySettings
+        cls,
+        weights: Mapping[str, Tensor],
+        class_names: Sequence[str] | None,
+        features: Sequence[str] | None,
+        privacy: PrivacySettings,
     ) -> Handshake:
-        """The handshake of a party with this model, these classes and these settings."""
-        names = None if class_names is None else [str(name) for name in class_names]
-        return cls(model_signature(weights), names, [privacy.clip, privacy.sigma] if privacy.is_active else None)
+        """The handshake of a party with this model, these classes and features, and these settings."""
+        return cls(
+            model_signature(weights),
+            None if class_names is None else [str(name) for name in class_names],
+            None if features is None else [str(name) for name in features],
+            [privacy.clip, privacy.sigma] if privacy.is_active else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The form in a message."""
@@ -41,6 +51,13 @@ class Handshake:
     def find_mismatch(self, received: Any, silo: int) -> str | None:
         """The reason why the silo that has sent this handshake cannot take part; None if it can."""
         fields = received if isinstance(received, Mapping) else {}
+        features = fields.get("features")
+        if features is not None and self.features is not None and features != self.features:
+            difference = _feature_difference(features, self.features)
+            return (
+                f"the features of silo {silo} differ from the server's: {difference}; "
+                "give all parties the same columns and the same data_args.categories"
+            )
         if fields.get("model") != self.model:
             return f"the model of silo {silo} differs from the server's; use the same model_args and classes"
         names = fields.get("class_names")
@@ -68,6 +85,16 @@ def _first_difference(names: Any, expected: list[str]) -> str:
         return f"it does not have the server's {len(expected)} classes"
     number = next(index for index, name in enumerate(names) if name != expected[index])
     return f"class {number} is {str(names[number])[:40]!r} at the silo and {expected[number][:40]!r} at the server"
+
+
+def _feature_difference(names: Any, expected: list[str]) -> str:
+    """Names that only one side has; foreign strings are shortened."""
+    own = [str(name)[:40] for name in names[:100_000]] if isinstance(names, list) else []
+    missing = [name for name in expected if name[:40] not in set(own)]
+    unknown = [name for name in own if name not in {other[:40] for other in expected}]
+    if missing:
+        return f"it lacks {missing[0][:40]!r}"
+    return f"it has {unknown[0]!r}, which the server lacks" if unknown else "they are in another order"
 
 
 def _format_privacy(clip_and_sigma: Any) -> str:

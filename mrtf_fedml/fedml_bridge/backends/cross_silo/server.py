@@ -137,8 +137,9 @@ class SiloServer(Party, Backend):
         self.session.status.update(
             client_names={client: f"silo {client + 1}" for client in range(len(self.transport.peers))}
         )
+        dataset = self.session.dataset
         self.handshake = Handshake.create(
-            aggregator.get_model_params(), self.session.dataset.class_names, settings.privacy
+            aggregator.get_model_params(), dataset.class_names, dataset.preprocessing.features, settings.privacy
         )
         self.handlers = {protocol.STATUS: self._on_status, protocol.UPDATE: self._on_update}
         self._faults: Counter[int] = Counter()
