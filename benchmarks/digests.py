@@ -80,7 +80,7 @@ SETTINGS: dict[str, Config] = {
     "paper": _preset("paper", {"mrtf_args": {"cluster_warmup": 1}}),
     "tuned": _preset("tuned", {"mrtf_args": {"cluster_warmup": 1}}),
     "released": {},  # `_released()`, which has to look for the package
-    **{name: _algorithm(name) for name in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FadingScaffold")},
+    **{name: _algorithm(name) for name in ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "MeasuredScaffold")},
     **{name: _algorithm(name, _REFINE) for name in ("FedDF", "FedBE", "FedAUX", "UWA")},
     **{name: _algorithm(name) for name in ("SHOT", "LAME")},
     "FedAvg-dp": _algorithm("FedAvg", _DP),

@@ -55,7 +55,7 @@ _ADAPTERS = tuple(
     f"{algorithm}{side}"
     for algorithm in (
         *("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF", "MrTF"),
-        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME", "FadingScaffold"),
+        *("FedBE", "FedAUX", "UWA", "SHOT", "LAME", "MeasuredScaffold"),
     )
     for side in ("Trainer", "Aggregator")
 )

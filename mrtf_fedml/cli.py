@@ -181,7 +181,7 @@ def _add_compare(commands: Any) -> None:
     compare = commands.add_parser("compare", help="several algorithms on one setup: a table over seeds, and curves")
     compare.add_argument("--cf", metavar="FILE.yaml", required=True, help="the setup, in FedML's format")
     compare.add_argument(
-        "--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all but FadingScaffold)"
+        "--algorithms", metavar="A,B,...", help="such as FedAvg,FedDF,MrTF:tuned (default: all but MeasuredScaffold)"
     )
     compare.add_argument("--ablation", action="store_true", help="compare the modules of MrTF instead, and draw bars")
     compare.add_argument("--seeds", metavar="N", type=int, default=3, help="random_seed and the N-1 after it (3)")

@@ -60,12 +60,23 @@ _WIDE = (
     "learning_rate=0.02 server_samples=500 refine_steps=60"
 )
 
+_TABLE = (
+    _NPZ + "hidden_size=64 feature_size=32 client_num_in_total={} client_num_per_round={} comm_round={} "
+    "partition_alpha=0.2"
+)
+_LABEL_2 = " partition_method=label classes_per_client=2"
+_LABEL_3 = " partition_method=label classes_per_client=3"
+
 
 def _setup(title: str, config: str, changes: str, seeds: int = 3, others: str = "") -> Setup:
     parts = {MAIN_PART: (BASELINES, seeds)}
     if others:
         parts[OTHERS_PART] = (f"FedAvg,{others},{OURS}", 1)
     return Setup(title, config, _words(changes), parts)
+
+
+def _table(title: str, name: str, clients: int, per_round: int, rounds: int, partition: str = "") -> Setup:
+    return _setup(title, "own_npz", _TABLE.format(f"{name}.npz", clients, per_round, rounds) + partition)
 
 
 SETUPS = {
@@ -129,6 +140,22 @@ SETUPS = {
         ),
         {MAIN_PART: (f"FedAvg,{OURS}", 1)},
     ),
+    "letter": _table("letter, 26 classes, 5 of 50", "letter", 50, 5, 40),
+    "satimage": _table("satimage, 6 classes, 6 of 30", "satimage", 30, 6, 30, _LABEL_2),
+    "vowel": _table("vowel, 11 classes, 3 of 10", "vowel", 10, 3, 50),
+    "vowel_long": _table("vowel, 200 rounds", "vowel", 10, 3, 200),
+    "segment_long": _table("segment, 150 rounds", "segment", 20, 5, 150, _LABEL_2),
+    "penbased": _table("penbased, 10 classes, 10 of 100", "penbased", 100, 10, 30, _DIRICHLET),
+    "texture": _table("texture, 11 classes, 4 of 40", "texture", 40, 4, 40, _LABEL_3),
+    "segment": _table("segment, 7 classes, 5 of 20", "segment", 20, 5, 40, _LABEL_2),
+    "vehicle": _table("vehicle, 4 classes, 3 of 12", "vehicle", 12, 3, 40),
+    "libras": _table("movement of Libras, 15 classes, 4 of 8", "movement_libras", 8, 4, 40),
+    "led": _table("LED with noise, 10 classes, 3 of 10", "led7digit", 10, 3, 40),
+    "splice": _table("splice, 3 classes, 5 of 50", "splice", 50, 5, 30),
+    "marketing": _table("marketing, 9 noisy classes, 8 of 40", "marketing", 40, 8, 30, _LABEL_3),
+    "contraceptive": _table("contraceptive, 3 noisy classes, 6 of 6", "contraceptive", 6, 6, 30),
+    "optdigits": _table("optdigits, 10 classes, 15 of 30", "optdigits", 30, 15, 20, _LABEL_2),
+    "features": _table("frozen features of CIFAR-10, 10 of 100", "cifar_features", 100, 10, 40, _DIRICHLET),
     "wine": _setup(
         "wine, 178 rows",
         "own_npz",

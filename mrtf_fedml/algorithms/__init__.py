@@ -27,7 +27,7 @@ from .registry import (
     importable_name,
     register_algorithm,
 )
-from .scaffold import FadingScaffold, Scaffold
+from .scaffold import MeasuredScaffold, Scaffold
 from .server_context import ModelPredictions, ServerContext
 from .types import ClientFailure, ClientTask, ClientUpdate, Metric, RoundReport, ServerState
 
@@ -40,7 +40,6 @@ __all__ = [
     "ClientFailure",
     "ClientTask",
     "ClientUpdate",
-    "FadingScaffold",
     "FedAUX",
     "FedAvg",
     "FedBE",
@@ -50,6 +49,7 @@ __all__ = [
     "FedProx",
     "FedRidge",
     "LocalTerm",
+    "MeasuredScaffold",
     "Metric",
     "ModelPredictions",
     "ModelSelection",

@@ -6,6 +6,7 @@ ICML 2020.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -14,15 +15,23 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..config import RunSettings, TrainSettings
-from ..config.types import VALIDATED, PositiveFloat
+from ..config.types import VALIDATED
 from ..errors import UserError
 from .base import Algorithm
 from .local_training import LocalTerm, gradient_at
 from .registry import register_algorithm
 from .server_context import ServerContext
-from .types import ClientTask, ClientUpdate, RoundReport, ServerState, Weights
+from .types import ClientTask, ClientUpdate, Metric, Payload, RoundReport, ServerState, Weights
 
 _SERVER = "server"
+#: In MeasuredScaffold's payloads: the coefficient a_t that a client receives, and <g_k, c_k - c> that it returns.
+_COEFFICIENT, _FIRST_GRADIENT = "scaffold/coefficient", "scaffold/first_gradient"
+#: In MeasuredScaffold's memory: b_t and p_t.
+_VARIATE_AGREEMENT, _GRADIENT_AGREEMENT = "variate_agreement", "gradient_agreement"
+#: The weight of a round in the moving means b_t and p_t.
+_ROUND_WEIGHT = 0.5
+
+COEFFICIENT_METRIC = Metric("variate_coefficient", "coefficient of the control variates (a_t)")
 
 
 @dataclass(frozen=True, config=VALIDATED)
@@ -73,7 +82,7 @@ class Scaffold(Algorithm):
             )
         return None
 
-    def client_payload(self, state: ServerState, client: int) -> Weights:
+    def client_payload(self, state: ServerState, client: int) -> Payload:
         """The correction c - c_k, one tensor per parameter; nothing while both are zero."""
         common = _variate(state, _SERVER)
         own = _variate(state, client)
@@ -85,7 +94,7 @@ class Scaffold(Algorithm):
         variate: Weights | None = None
         if self.hparams.scaffold_option == 1:
             variate = gradient_at(model, task.weights, task.data, self.seed, task.client, task.round)
-        term = VariateTerm(task.payload)
+        term = self.variate_term(task.payload)
         weights, loss = self.local_training(
             model,
             task.weights,
@@ -99,11 +108,16 @@ class Scaffold(Algorithm):
         if variate is None:
             # With momentum m, a step's gradient moves the weights by lr (1 + m + m^2 + ...) in the end.
             moved = term.steps * self.local.learning_rate / (1 - self.local.momentum)
+            none = torch.zeros(())
             variate = {
-                name: (task.weights[name].cpu() - weights[name]) / moved - task.payload.get(name, torch.zeros(())).cpu()
+                name: (task.weights[name].cpu() - weights[name]) / moved - term.correction.get(name, none).cpu()
                 for name in names
             }
-        return ClientUpdate(task.client, task.samples, weights, loss, variate)
+        return ClientUpdate(task.client, task.samples, weights, loss, {**variate, **term.measurements})
+
+    def variate_term(self, payload: Weights) -> VariateTerm:
+        """What changes the client's gradients, by what `client_payload` gave."""
+        return VariateTerm(payload)
 
     def validate_update(self, state: ServerState, update: ClientUpdate) -> str | None:
         """Each variate must be of one of the model's weights."""
@@ -132,34 +146,83 @@ class Scaffold(Algorithm):
         return replace(after, memory=memory), report
 
 
-@dataclass(frozen=True, config=VALIDATED)
-class FadingScaffoldSettings(ScaffoldSettings):
-    """Scaffold's keys, and how fast the correction fades."""
-
-    #: After so many rounds the correction counts half, after twice as many a quarter.
-    scaffold_half_life: PositiveFloat = 20.0
-
-
 @register_algorithm
-class FadingScaffold(Scaffold):
-    """Clients step along g + a_t (c - c_k), a_t = 2^(-t / H): Scaffold's step in round 0, FedAvg's in the end."""
+class MeasuredScaffold(Scaffold):
+    """Clients step along g + a_t (c - c_k): between FedAvg's step and Scaffold's, as far as variates predict gradients.
 
-    name: ClassVar[str] = "FadingScaffold"
-    Settings = FadingScaffoldSettings
-    hparams: FadingScaffoldSettings
+    a_t = b_t p_t, two moving means (weight 1/2; 1 before the first measurement) over the clients k of a round that have
+    a variate c_k of an earlier one. Both are clipped to [0, 1]:
 
-    def client_payload(self, state: ServerState, client: int) -> Weights:
-        """The correction a_t (c - c_k); a client's new variate is what its own gradients were, whatever was added."""
-        share = 0.5 ** (state.round / self.hparams.scaffold_half_life)
-        return {name: share * value for name, value in super().client_payload(state, client).items()}
+        b = sum_k <c_k', c_k> / sum_k <c_k, c_k>                with c_k', the variate that k returns
+        p = sum_k <g_k, c_k - c> / sum_k |c_k - c|^2            with g_k, the gradient of k's first batch at theta_t
+
+    b is small where a variate is out of date when its client returns. It does not show variates that reproduce
+    themselves: a client that comes to rest on a_t (c - c_k) has g = a_t (c_k - c), which is its new variate, though at
+    theta_t, where no correction has acted, its gradient may be 0. p shows that. Then b follows a_t, and a_t falls
+    geometrically to 0. A client returns one number more than in Scaffold; the measurement costs no pass.
+    """
+
+    name: ClassVar[str] = "MeasuredScaffold"
+    metrics: ClassVar[tuple[Metric, ...]] = (COEFFICIENT_METRIC,)
+
+    def client_payload(self, state: ServerState, client: int) -> Payload:
+        """The correction c - c_k and the coefficient a_t; nothing while the correction is zero."""
+        correction = super().client_payload(state, client)
+        return {**correction, _COEFFICIENT: _coefficient(state)} if correction else {}
+
+    def variate_term(self, payload: Weights) -> VariateTerm:
+        """Add a_t (c - c_k) to the gradients, and measure the first one."""
+        correction = {name: value for name, value in payload.items() if name != _COEFFICIENT}
+        return MeasuringVariateTerm(correction, float(payload.get(_COEFFICIENT, 0.0)))
+
+    def validate_update(self, state: ServerState, update: ClientUpdate) -> str | None:
+        """The variates' rules, and one number."""
+        measured = update.payload.get(_FIRST_GRADIENT)
+        if measured is not None and (measured.dim() != 0 or not measured.is_floating_point()):
+            return f"its payload {_FIRST_GRADIENT!r} is not a number"
+        return super().validate_update(state, _without_measurements(update))
+
+    def server_update(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, server: ServerContext
+    ) -> tuple[ServerState, RoundReport]:
+        """Scaffold's, then measure the coefficient for the next round."""
+        stripped = [_without_measurements(update) for update in updates]
+        after, report = super().server_update(state, stripped, aggregated, server)
+        common = _variate(state, _SERVER)
+        # Numerators and denominators of b and p.
+        kept = variates = along = corrections = 0.0
+        for update in updates:
+            old = _variate(state, update.client)
+            if not old or _FIRST_GRADIENT not in update.payload:
+                continue
+            deviation = {name: value - common[name] for name, value in old.items()}
+            kept += inner_product(update.payload, old)
+            variates += inner_product(old, old)
+            along += float(update.payload[_FIRST_GRADIENT])
+            corrections += inner_product(deviation, deviation)
+        memory = {
+            **after.memory,
+            _VARIATE_AGREEMENT: _moving_mean(state.memory.get(_VARIATE_AGREEMENT, 1.0), kept, variates),
+            _GRADIENT_AGREEMENT: _moving_mean(state.memory.get(_GRADIENT_AGREEMENT, 1.0), along, corrections),
+        }
+        # Of this round, as the clients received it.
+        metrics = {**report.metrics, COEFFICIENT_METRIC.name: _coefficient(state)}
+        return replace(after, memory=memory), replace(report, metrics=metrics)
 
 
 class VariateTerm(LocalTerm):
-    """Adds c - c_k to every gradient, and counts the steps."""
+    """Adds the correction, c - c_k in Scaffold, to every gradient, and counts the steps.
+
+    Attributes:
+        correction: what is added, by parameter.
+        steps: how many gradients were changed.
+        measurements: numbers that the client returns with its variate, by name.
+    """
 
     def __init__(self, correction: Weights) -> None:
         self.correction = correction
         self.steps = 0
+        self.measurements: dict[str, Tensor] = {}
         self._on_device: dict[str, Tensor] = {}
 
     @torch.no_grad()
@@ -174,11 +237,58 @@ class VariateTerm(LocalTerm):
             parameter.grad.add_(self._on_device[name])
 
 
+class MeasuringVariateTerm(VariateTerm):
+    """Adds `coefficient` times c - c_k, and measures <g, c_k - c>, where g is the first batch's gradient at theta_t."""
+
+    def __init__(self, correction: Weights, coefficient: float) -> None:
+        super().__init__({name: coefficient * value for name, value in correction.items()})
+        self._full_correction = correction
+
+    @torch.no_grad()
+    def correct_gradients(self, model: nn.Module) -> None:
+        """Measure the first gradient before it is changed."""
+        if self.steps == 0 and self._full_correction:
+            gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+            along = -inner_product(gradients, self._full_correction)
+            self.measurements[_FIRST_GRADIENT] = torch.tensor(along, dtype=torch.float64)
+        super().correct_gradients(model)
+
+
+def inner_product(one: Weights, other: Weights) -> float:
+    """<one, other> in float64, over the names that both have.
+
+    >>> inner_product({"w": torch.tensor([1.0, 2.0]), "b": torch.ones(1)}, {"w": torch.tensor([3.0, 4.0])})
+    11.0
+    """
+    total = 0.0
+    for name, value in other.items():
+        if name in one:
+            total += float(one[name].detach().cpu().double().flatten() @ value.detach().cpu().double().flatten())
+    return total
+
+
+def _moving_mean(before: float, numerator: float, denominator: float) -> float:
+    """The mean after a round that measured the ratio; as before where there was nothing to measure."""
+    if denominator <= 0:
+        return before
+    measured = min(1.0, max(0.0, numerator / denominator))
+    return (1 - _ROUND_WEIGHT) * before + _ROUND_WEIGHT * measured
+
+
+def _coefficient(state: ServerState) -> float:
+    """a_t."""
+    return float(state.memory.get(_VARIATE_AGREEMENT, 1.0) * state.memory.get(_GRADIENT_AGREEMENT, 1.0))
+
+
+def _without_measurements(update: ClientUpdate) -> ClientUpdate:
+    return replace(update, payload={name: value for name, value in update.payload.items() if name != _FIRST_GRADIENT})
+
+
 def _key(owner: str | int, name: str) -> str:
     return f"{owner}/{name}"
 
 
 def _variate(state: ServerState, owner: str | int) -> dict[str, Tensor]:
     """c, or the c_k of a client; empty where it is still zero."""
-    prefix = _key(owner, "")
-    return {key[len(prefix) :]: value for key, value in state.memory.items() if key.startswith(prefix)}
+    keys: Mapping[str, str] = {name: _key(owner, name) for name in state.weights}
+    return {name: state.memory[key] for name, key in keys.items() if key in state.memory}

@@ -41,9 +41,6 @@ OWN_DATA = "tuned"
 RESOLVED_SECTION = "resolved_args"
 _EXPLICIT_KEYS = "explicit"
 
-#: `base: auto` is FadingScaffold from this participation on, if not all clients participate: then each client is
-#: selected often enough for its control variate to be recent (docs/lab/choices.md).
-_OFTEN = 0.25
 #: The validation fraction where every client participates in every round and none is given: such clients have just
 #: trained on all their samples.
 _VALIDATION_FRACTION = 0.1
@@ -82,13 +79,13 @@ class RunFacts:
 def resolve_base(base: str, facts: RunFacts) -> str:
     """The base's name: what the user wrote, or what `auto` is in this run.
 
-    >>> resolve_base("auto", RunFacts(participation=0.5)), resolve_base("auto", RunFacts(participation=1.0))
-    ('FadingScaffold', 'FedAvg')
+    >>> resolve_base("auto", RunFacts(0.5)), resolve_base("auto", RunFacts(0.5, promises_privacy=True))
+    ('MeasuredScaffold', 'FedAvg')
     """
     if base.lower() != "auto":
         return base
     scaffold_works = facts.uses_sgd and not facts.promises_privacy and not facts.clients_only_train
-    return "FadingScaffold" if scaffold_works and _OFTEN <= facts.participation < 1 else "FedAvg"
+    return "MeasuredScaffold" if scaffold_works else "FedAvg"
 
 
 def resolve_settings(

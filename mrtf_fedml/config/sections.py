@@ -194,7 +194,7 @@ class ModelSettings:
 class TrainSettings:
     """`train_args` and `validation_args`: rounds and local training."""
 
-    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, `FadingScaffold`,
+    #: The algorithm: `MrTF`, `FedDF`, `FedAvg`, `FedProx`, `FedMMD`, `FedOpt`, `Scaffold`, `MeasuredScaffold`,
     #: `FedRidge`, `FedBE`, `FedAUX`, `UWA`, `SHOT`, `LAME`, or your own as `package.module:Class`. In a FedML project,
     #: names that FedML has too mean FedML's algorithm; `mrtf:FedAvg` means ours.
     federated_optimizer: str = "MrTF"

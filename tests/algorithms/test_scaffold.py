@@ -13,12 +13,13 @@ from mrtf_fedml.algorithms import (
     Algorithm,
     ClientTask,
     ClientUpdate,
-    FadingScaffold,
     FedAvg,
+    MeasuredScaffold,
     Scaffold,
     ServerContext,
     ServerState,
 )
+from mrtf_fedml.algorithms.types import as_tensors
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureExtractor
@@ -59,7 +60,8 @@ def run(algorithm: Algorithm, rounds: list[list[int]] = SCHEDULE) -> ServerState
     for round_index, chosen in enumerate(rounds):
         updates = [
             algorithm.train_client(
-                model, ClientTask(k, round_index, state.weights, data(k), 6, algorithm.client_payload(state, k))
+                model,
+                ClientTask(k, round_index, state.weights, data(k), 6, as_tensors(algorithm.client_payload(state, k))),
             )
             for k in chosen
         ]
@@ -74,16 +76,21 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return errors.T @ x / len(x)
 
 
-def independent(option: int, momentum: float, half_life: float = float("inf")) -> tuple[Tensor, Tensor, Tensor]:
-    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end; the correction fades by 2^(-t / H).
+def independent(option: int, momentum: float, measured: bool = False) -> tuple[Tensor, Tensor, Tensor, list[float]]:
+    """Algorithm 1 of the paper with global step 1: x, c and all c_i at the end, and the coefficient of each round.
 
-    A client's own gradients are its total step minus the correction.
+    The correction is multiplied by the coefficient, which is 1 unless it is measured. A client's own gradients are its
+    total step minus the correction.
     """
     x = torch.cat([start()["weight"], start()["bias"][:, None]], dim=1).double()
     c, own = torch.zeros_like(x), torch.zeros(CLIENTS, *x.shape, dtype=torch.float64)
-    for round_index, chosen in enumerate(SCHEDULE):
-        share = 2.0 ** (-round_index / half_life)
+    b = p = 1.0
+    coefficients = []
+    for chosen in SCHEDULE:
+        share = b * p if measured else 1.0
+        coefficients.append(share)
         delta_y, delta_c = torch.zeros_like(x), torch.zeros_like(x)
+        products = torch.zeros(4, dtype=torch.float64)
         for i in chosen:
             y, velocity, steps = x.clone(), torch.zeros_like(x), 0
             for _ in range(2):
@@ -96,12 +103,20 @@ def independent(option: int, momentum: float, half_life: float = float("inf")) -
                 new = gradient(x, inputs, labels)
             else:
                 new = share * (own[i] - c) + (x - y) / (steps * LEARNING_RATE / (1 - momentum))
+            if own[i].any():
+                first, away = gradient(x, *data(i)[0]), own[i] - c
+                products += torch.stack(
+                    [(new * own[i]).sum(), own[i].square().sum(), (first * away).sum(), away.square().sum()]
+                )
             delta_y += (y - x) / len(chosen)
             delta_c += (new - own[i]) / len(chosen)
             own[i] = new
+        if products.any():
+            b = (b + float((products[0] / products[1]).clamp(0, 1))) / 2
+            p = (p + float((products[2] / products[3]).clamp(0, 1))) / 2
         x = x + delta_y
         c = c + len(chosen) / CLIENTS * delta_c
-    return x, c, own
+    return x, c, own, coefficients
 
 
 def join_layers(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
@@ -112,7 +127,7 @@ def join_layers(tensors: dict[str, Tensor] | Any, prefix: str = "") -> Tensor:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
     state = run(Scaffold(settings(scaffold_option=option, momentum=momentum)))
-    x, c, own = independent(option, momentum)
+    x, c, own, _ = independent(option, momentum)
     torch.testing.assert_close(join_layers(state.weights), x, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(join_layers(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
@@ -120,29 +135,58 @@ def test_scaffold_follows_algorithm_1(option: int, momentum: float) -> None:
 
 
 @pytest.mark.parametrize("option", [1, 2])
-def test_fading_scaffold_follows_algorithm_1_with_fading_correction(option: int) -> None:
-    state = run(FadingScaffold(settings(scaffold_option=option, scaffold_half_life=2.0)))
-    x, c, own = independent(option, 0.9, half_life=2.0)
+def test_measured_scaffold_follows_algorithm_1_with_measured_coefficient(option: int) -> None:
+    state = run(MeasuredScaffold(settings(scaffold_option=option)))
+    x, c, own, coefficients = independent(option, 0.9, measured=True)
+    assert coefficients[-1] < 0.95, "the coefficient must matter in this schedule"
     torch.testing.assert_close(join_layers(state.weights), x, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(join_layers(state.memory, "server/"), c, atol=1e-5, rtol=1e-4)
     for client in range(CLIENTS):
         torch.testing.assert_close(join_layers(state.memory, f"{client}/"), own[client], atol=1e-5, rtol=1e-4)
 
 
-def test_fading_scaffold_payload_equals_values_by_hand() -> None:
-    """Half of it after `scaffold_half_life` rounds, a quarter after twice as many."""
-    algorithm, plain = FadingScaffold(settings(scaffold_half_life=20.0)), Scaffold(settings())
-    state = run(plain)
-    for round_index, share in ((0, 1.0), (20, 0.5), (40, 0.25)):
-        sent = algorithm.client_payload(replace(state, round=round_index), 1)
-        whole = plain.client_payload(state, 1)
-        assert whole["bias"].any()
-        assert all(torch.equal(sent[name], share * value) for name, value in whole.items())
+class ReturnsCorrection(MeasuredScaffold):
+    """Its clients are at rest on the correction: a variate that reproduces itself, without a gradient at theta_t."""
+
+    def train_client(self, model: nn.Module, task: ClientTask) -> ClientUpdate:
+        update = super().train_client(model, task)
+        if not task.payload:
+            return update
+        coefficient = float(task.payload["scaffold/coefficient"])
+        variate = {name: -coefficient * task.payload[name] for name in start()}
+        return replace(update, payload={**variate, "scaffold/first_gradient": torch.tensor(0.0, dtype=torch.float64)})
 
 
-def test_fading_scaffold_rejects_half_life_of_zero() -> None:
-    with pytest.raises(UserError, match="scaffold_half_life is 0"):
-        FadingScaffold(settings(scaffold_half_life=0))
+def test_measured_coefficient_goes_to_zero_where_variates_only_reproduce_themselves() -> None:
+    algorithm = ReturnsCorrection(settings())
+    state = run(algorithm, [[0, 1]] * 10)
+    assert float(algorithm.client_payload(state, 0)["scaffold/coefficient"]) < 0.01
+    assert float(MeasuredScaffold(settings()).client_payload(run(Scaffold(settings())), 0)["scaffold/coefficient"]) == 1
+
+
+def test_measured_scaffold_first_round_equals_fedavg_bitwise() -> None:
+    measured, plain = run(MeasuredScaffold(settings()), SCHEDULE[:1]), run(FedAvg(settings()), SCHEDULE[:1])
+    assert all(torch.equal(measured.weights[key], plain.weights[key]) for key in plain.weights)
+
+
+def test_measured_scaffold_refuses_measurement_that_is_no_number() -> None:
+    algorithm, state = MeasuredScaffold(settings()), run(MeasuredScaffold(settings()))
+    for value in (torch.zeros(2), torch.tensor(1)):
+        update = ClientUpdate(0, 6, state.weights, 0.1, {"scaffold/first_gradient": value})
+        assert "scaffold/first_gradient" in str(algorithm.validate_update(state, update))
+
+
+@pytest.mark.parametrize("measured", [1e30, -1e30])
+def test_measured_coefficient_stays_between_fedavg_and_scaffold(measured: float) -> None:
+    algorithm = MeasuredScaffold(settings())
+    state = run(algorithm, SCHEDULE[:1])
+    model = nn.Linear(3, 2)
+    server = ServerContext(model, torch.zeros(4, 3), FeatureExtractor(model, None, torch.zeros(2, 3)), 2)
+    task = ClientTask(0, 1, state.weights, data(0), 6, as_tensors(algorithm.client_payload(state, 0)))
+    update = algorithm.train_client(model, task)
+    update = replace(update, payload={**update.payload, "scaffold/first_gradient": torch.tensor(measured)})
+    after, _ = algorithm.server_update(state, [update], algorithm.aggregate([update]), server)
+    assert 0 <= float(algorithm.client_payload(after, 0)["scaffold/coefficient"]) <= 1
 
 
 def test_scaffold_momentum_false_equals_momentum_zero() -> None:

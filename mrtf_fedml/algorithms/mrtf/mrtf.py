@@ -25,6 +25,7 @@ from ...refinery.ensemble import add_self_teaching, combine_teachers, local_weig
 from ...rng import fork_rng, torch_generator
 from ..base import Algorithm
 from ..registry import algorithm_by_name, register_algorithm
+from ..scaffold import COEFFICIENT_METRIC
 from ..server_context import ModelPredictions, ServerContext
 from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights, mean_loss
 from ..wrapper import AlgorithmWrapper
@@ -57,6 +58,7 @@ class MrTF(AlgorithmWrapper):
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("local_weight", "weight of the local models (u_t)"),
         *VALIDATION_METRICS,
+        COEFFICIENT_METRIC,
     )
 
     def __init__(self, settings: RunSettings) -> None:
