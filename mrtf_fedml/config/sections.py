@@ -316,6 +316,12 @@ class SiloSettings:
     #: MPI simulation: seconds that a rank has to train one client; then the run ends and can be resumed. After a
     #: quarter of this time the log names the rank and the client.
     rank_timeout: PositiveFloat = 3600.0
+    #: GRPC: with `outbound` each silo opens one connection to the server and keeps it; only the server has an open
+    #: port. With `two_way`, FedML's form, every party has one and calls the others. All parties need the same value.
+    connection: Literal["outbound", "two_way"] = "outbound"
+    #: GRPC, outbound: the server's host and port as silos reach it, `host:port`. The server listens on this port, on
+    #: all interfaces if the host is a name. Without it: the server's row in `grpc_ipconfig_path`, or 127.0.0.1:8890.
+    server_address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")] | None = None
     #: GRPC: this party's certificate, a PEM file. Set all three TLS keys or none; without them anybody who can reach
     #: the port can connect.
     tls_certificate: str | None = None

@@ -11,8 +11,10 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.backends.cross_silo.handshake import Handshake
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import PartyAddress, Transport
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc_outbound import make_outbound_transport
 from mrtf_fedml.fedml_bridge.participants import make_model
 from tests.backends.cross_silo.federation import Federation
+from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import call
 
 
 class ScriptedParty:
@@ -33,10 +35,21 @@ class ScriptedParty:
         return [message for message in self.received if message.get_type() == protocol.TASK]
 
 
-def grpc_party(federation: Federation, rank: int) -> ScriptedParty:
-    """The party of this rank, in this process."""
-    args = SimpleNamespace(grpc_ipconfig_path=federation.comm["grpc_ipconfig_path"])
-    return ScriptedParty(GrpcTransport(args, PartyAddress(rank, rank, {0: 0, 1: 1, 2: 2}, 2, 60.0), SiloSettings()))
+class GrpcParty(ScriptedParty):
+    """The party of this rank over GRPC, in this process."""
+
+    def __init__(self, federation: Federation, rank: int) -> None:
+        args = SimpleNamespace(grpc_ipconfig_path=federation.comm["grpc_ipconfig_path"])
+        self.ports, self.connection = federation.ports, federation.comm.get("connection", "outbound")
+        make = GrpcTransport if self.connection == "two_way" else make_outbound_transport
+        super().__init__(make(args, PartyAddress(rank, rank, {0: 0, 1: 1, 2: 2}, 2, 60.0), SiloSettings()))
+
+    def send_bytes(self, receiver: int, content: bytes) -> None:
+        """Send any bytes in the place of a message."""
+        if self.connection == "two_way":
+            call(self.ports[receiver], content)
+        else:
+            self.transport._link(receiver).send(content, 60.0)  # type: ignore[attr-defined]
 
 
 def handshake_of(federation: Federation) -> dict[str, Any]:

@@ -55,10 +55,18 @@ def test_silo_without_server_ends_after_start_timeout(tmp_path: Path) -> None:
         assert "Traceback" not in silo.output
 
 
-@pytest.mark.parametrize("connection", ["tls", pytest.param("plain", marks=pytest.mark.slow)])
-def test_killed_silo_is_excluded_and_rejoins_after_restart(tmp_path: Path, connection: str) -> None:
-    with Federation(tmp_path, 3, comm_round=MANY, refine_steps=200) as federation:
-        if connection == "tls":
+@pytest.mark.parametrize(
+    ("connection", "uses_tls"),
+    [
+        ("outbound", True),
+        pytest.param("outbound", False, marks=pytest.mark.slow),
+        pytest.param("two_way", True, marks=pytest.mark.slow),
+        pytest.param("two_way", False, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_silo_is_excluded_and_rejoins_after_restart(tmp_path: Path, connection: str, uses_tls: bool) -> None:
+    with Federation(tmp_path, 3, comm_round=MANY, refine_steps=200, connection=connection) as federation:
+        if uses_tls:
             federation.use_certificates(Authority(tmp_path / "certificates"))
         server, first, second, third = federation.start_all()
         wait_until(lambda: federation.rounds_done() >= 1, "a round")

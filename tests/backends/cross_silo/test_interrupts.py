@@ -15,17 +15,23 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import PartyAddress, run_in_thread
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.mqtt import MqttTransport
 from tests.backends.cross_silo.federation import Federation, free_ports, wait_until
-from tests.backends.cross_silo.scripted_party import ScriptedParty, grpc_party, handshake_of
+from tests.backends.cross_silo.scripted_party import GrpcParty, ScriptedParty, handshake_of
 from tests.backends.cross_silo.test_failures import metrics
 from tests.fedml_bridge.backends.cross_silo.interruption import is_interrupted
-from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import open_transport
+from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import both_forms, open_transport
 
 
+@both_forms
 @pytest.mark.parametrize("method", ["send_nowait", "send"])
-def test_grpc_delivers_messages_after_ctrl_c_at_any_moment_of_a_call(tmp_path: Path, method: str) -> None:
+def test_grpc_delivers_messages_after_ctrl_c_at_any_moment_of_a_call(
+    tmp_path: Path, method: str, connection: str
+) -> None:
     weights = {"large": torch.zeros(1000)}
     ports, moment = free_ports(2), 1
-    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+    with (
+        open_transport(tmp_path, 0, ports, connection=connection) as server,
+        open_transport(tmp_path, 1, ports, connection=connection) as silo,
+    ):
         receiver = ScriptedParty(server)
         silo.send(protocol.status_message("silo", 1, protocol.ONLINE, {}))
         while is_interrupted(lambda: getattr(silo, method)(protocol.update_message("silo", 1, 0, 10, weights)), moment):
@@ -84,7 +90,7 @@ def test_mqtt_pack_interrupted_by_ctrl_c_leaves_the_bucket_usable(
 def test_messages_after_disconnect_do_not_reconnect_silo(tmp_path: Path) -> None:
     with Federation(tmp_path, 2, comm_round=3, model="mlp") as federation:
         federation.comm["silo_timeout"] = 1000.0
-        server, silo, leaving = federation.start(0), federation.start(1), grpc_party(federation, 2)
+        server, silo, leaving = federation.start(0), federation.start(1), GrpcParty(federation, 2)
         try:
             statuses = [
                 protocol.status_message("leaving", 2, protocol.ONLINE, handshake_of(federation)) for _ in range(2)

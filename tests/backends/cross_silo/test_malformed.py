@@ -23,9 +23,9 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.mqtt import MqttTran
 from mrtf_fedml.fedml_bridge.messages import LOSS, PAYLOAD, SAMPLES
 from tests.backends.cross_silo.conftest import bucket_client
 from tests.backends.cross_silo.federation import Federation, wait_until
-from tests.backends.cross_silo.scripted_party import ScriptedParty, grpc_party, handshake_of
+from tests.backends.cross_silo.scripted_party import GrpcParty, ScriptedParty, handshake_of
 from tests.backends.cross_silo.test_failures import metrics
-from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import call
+from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import both_forms
 
 Params = dict[str, Any]
 
@@ -99,20 +99,22 @@ INVALID_BYTES = [
 
 
 @pytest.mark.slow
-def test_silo_with_invalid_updates_is_excluded_and_run_continues(tmp_path: Path) -> None:
+@both_forms
+def test_silo_with_invalid_updates_is_excluded_and_run_continues(tmp_path: Path, connection: str) -> None:
     rounds = len(INVALID_UPDATES) + 1
     settings = {"comm_round": rounds, "model": "mlp", "max_faults": len(INVALID_UPDATES), "client_validation": True}
+    settings |= {"connection": connection}
     with Federation(tmp_path, 2, **settings) as federation:
-        server, silo, hostile = federation.start(0), federation.start(1), grpc_party(federation, 2)
+        server, silo, hostile = federation.start(0), federation.start(1), GrpcParty(federation, 2)
         try:
             hostile.transport.send(protocol.status_message("hostile", 2, protocol.ONLINE, handshake_of(federation)))
             for number, (fault, made) in enumerate(INVALID_UPDATES.items(), start=1):
                 wait_until(lambda number=number: len(hostile.tasks) >= number, f"a task for: {fault}")
                 task = hostile.tasks[-1]
                 for raw in INVALID_BYTES:
-                    call(federation.ports[0], raw)
+                    hostile.send_bytes(0, raw)
                 sent = protocol.update_message("hostile", 2, protocol.get_round(task), 10, protocol.get_weights(task))
-                call(federation.ports[0], made(sent.get_params()))
+                hostile.send_bytes(0, made(sent.get_params()))
             assert [server.wait(), silo.wait()] == [0, 0], server.output
         finally:
             hostile.transport.close()
@@ -125,18 +127,19 @@ def test_silo_with_invalid_updates_is_excluded_and_run_continues(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_silo_ends_after_invalid_messages_of_server(tmp_path: Path) -> None:
-    with Federation(tmp_path, 2, model="mlp") as federation:
-        server, silo = grpc_party(federation, 0), federation.start(1)
+@both_forms
+def test_silo_ends_after_invalid_messages_of_server(tmp_path: Path, connection: str) -> None:
+    with Federation(tmp_path, 2, model="mlp", connection=connection) as federation:
+        server, silo = GrpcParty(federation, 0), federation.start(1)
         try:
             wait_until(lambda: server.received, "a status of the silo")
             for raw in INVALID_BYTES:
-                call(federation.ports[1], raw)
+                server.send_bytes(1, raw)
             first, second, third = (
                 protocol.task_message("server", 1, 0, 0, {"mine": torch.zeros(2)}).get_params() for _ in range(3)
             )
             for raw in (encode(first), encode({**second, "round_idx": "x"}), headed({**third, WEIGHTS: {"a": [1]}})):
-                call(federation.ports[1], raw)
+                server.send_bytes(1, raw)
             assert silo.wait() == 1
         finally:
             server.transport.close()
@@ -145,9 +148,10 @@ def test_silo_ends_after_invalid_messages_of_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_repeated_message_is_ignored(tmp_path: Path) -> None:
-    with Federation(tmp_path, 2, comm_round=1, model="mlp") as federation:
-        server, silo, second = federation.start(0), federation.start(1), grpc_party(federation, 2)
+@both_forms
+def test_repeated_message_is_ignored(tmp_path: Path, connection: str) -> None:
+    with Federation(tmp_path, 2, comm_round=1, model="mlp", connection=connection) as federation:
+        server, silo, second = federation.start(0), federation.start(1), GrpcParty(federation, 2)
         handshake = handshake_of(federation)
         try:
             status = protocol.status_message("first", 2, protocol.ONLINE, handshake)

@@ -225,8 +225,8 @@ class SiloClient(Party):
     def _on_finish(self, message: Message) -> None:
         self._is_finished = True
         reason = protocol.get_reason(message)
-        # With MQTT_S3 this returns when the broker has it. A server that has ended already does not need it.
-        self.try_send(self._status(protocol.FINISHED))
+        # A server that has ended already does not need it.
+        self._disconnect()
         self._ended_normally = not reason
         if reason:
             raise RunStopped(f"the server has ended the run: {reason}")

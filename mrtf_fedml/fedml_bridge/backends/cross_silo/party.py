@@ -139,9 +139,13 @@ def _make_transport(args: Any, address: PartyAddress, settings: RunSettings) -> 
     if args.backend == "GRPC":
         if find_spec("grpc") is None:
             raise UserError("backend GRPC needs the package grpcio; pip install grpcio")
-        from .transports.grpc import GrpcTransport
+        if settings.silo.connection == "two_way":
+            from .transports.grpc import GrpcTransport
 
-        return GrpcTransport(args, address, settings.silo)
+            return GrpcTransport(args, address, settings.silo)
+        from .transports.grpc_outbound import make_outbound_transport
+
+        return make_outbound_transport(args, address, settings.silo)
     if args.backend == "TRPC":
         from .transports.trpc import TrpcTransport
 

@@ -1,4 +1,4 @@
-"""GRPC: every party listens on a port and calls the others on theirs.
+"""GRPC with `connection: two_way`, as in FedML: every party listens on a port and calls the others on theirs.
 
 FedML's service and its table of addresses, with optional certificates, bounded sends, a message size limit derived from
 the model (gRPC itself allows 2 GB), and no unpickling.
@@ -30,25 +30,28 @@ from .....config import SiloSettings
 from .....errors import UserError
 from .base import PartyAddress, Transport, Unreachable
 from .codec import UnreadableMessage, decode, encode, encode_weights
-from .tls import channel_credentials, check_own_certificate, party_name, peer_names, server_credentials
+from .tls import channel_credentials, check_own_certificate, find_identity_mismatch, party_name, server_credentials
 
 _log = logging.getLogger(__name__)
 
-_OPTIONS = [
+COMMON_OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     # A second process on the same port must fail, not share the messages.
     ("grpc.so_reuseport", 0),
     # Reconnect to a restarted party within a second; the default is two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # Keepalive detects a broken link also while a write is blocked, which has no deadline of its own.
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 5000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 3000),
     ("grpc.http2.max_ping_strikes", 0),
+]
+_OPTIONS = [
+    *COMMON_OPTIONS,
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Keepalive detects a broken link also while a write is blocked, which has no deadline of its own.
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
 ]
 _NOWAIT_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0
@@ -63,13 +66,10 @@ class _Servicer(gRPCCommManagerServicer):
     def sendMessage(self, request: CommRequest, context: grpc.ServicerContext) -> CommResponse:
         """Queue a message."""
         caller = int(request.client_id)
-        if self._transport.uses_tls:
-            names = peer_names(context.auth_context())
-            if party_name(caller) not in names:
-                issued_to = ", ".join(sorted(names))[:100]
-                reason = f"the certificate is issued to {issued_to}, not to {party_name(caller)!r}"
-                _log.warning("a message was rejected: %s", reason)
-                context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+        reason = find_identity_mismatch(context.auth_context(), caller) if self._transport.uses_tls else None
+        if reason is not None:
+            _log.warning("a message was rejected: %s", reason)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         if not self._transport.deliver(lambda: self._decode(caller, request.message)):
             # The sender retries.
             context.abort(grpc.StatusCode.UNAVAILABLE, "too many messages are waiting")
@@ -88,7 +88,7 @@ class GrpcTransport(Transport):
 
     def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings) -> None:
         super().__init__(address)
-        self._addresses = _read_addresses(getattr(args, "grpc_ipconfig_path", None), address.ranks)
+        self._addresses = read_addresses(getattr(args, "grpc_ipconfig_path", None), address.ranks)
         self._credentials = channel_credentials(settings)
         self._channels: dict[int, grpc.Channel] = {}
         self._channels_lock = threading.Lock()
@@ -98,7 +98,7 @@ class GrpcTransport(Transport):
         options = [*_OPTIONS, ("grpc.max_receive_message_length", min(address.max_message_bytes, 2**31 - 1))]
         self._server = grpc.server(ThreadPoolExecutor(max_workers=max(4, len(address.ranks))), options=options)
         add_gRPCCommManagerServicer_to_server(_Servicer(self), self._server)
-        self._listen(f"{own.grpc_server_ip}:{own.grpc_server_port}", settings)
+        listen(self._server, f"{own.grpc_server_ip}:{own.grpc_server_port}", settings)
 
     @property
     def uses_tls(self) -> bool:
@@ -112,22 +112,6 @@ class GrpcTransport(Transport):
         closing = threading.Thread(target=self._close_channels, name="close channels", daemon=True)
         closing.start()
         closing.join(timeout=_CLOSE_SECONDS)
-
-    def _listen(self, address: str, settings: SiloSettings) -> None:
-        credentials = server_credentials(settings)
-        try:
-            if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise UserError(
-                f"cannot listen on {address}: the port is in use or the address is not of this machine; change it in "
-                "comm_args.grpc_ipconfig_path"
-            )
-        self._server.start()
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():
@@ -174,10 +158,7 @@ class GrpcTransport(Transport):
         with self._channels_lock:
             if receiver not in self._channels:
                 target = self._target(receiver)
-                if self._credentials is None:
-                    self._channels[receiver] = grpc.insecure_channel(target, options=_OPTIONS)
-                else:
-                    self._channels[receiver] = grpc.secure_channel(target, self._credentials, options=_OPTIONS)
+                self._channels[receiver] = open_channel(target, self._credentials, _OPTIONS)
             return gRPCCommManagerStub(self._channels[receiver])
 
     def _target(self, receiver: int) -> str:
@@ -185,7 +166,34 @@ class GrpcTransport(Transport):
         return f"{mapping.ingress_ip or mapping.grpc_server_ip}:{mapping.grpc_server_port}"
 
 
-def _read_addresses(file: str | None, ranks: Mapping[int, int]) -> dict[int, GRPCMapping]:
+def listen(server: grpc.Server, address: str, settings: SiloSettings) -> None:
+    """Open the port of a server, with TLS if there are certificates, and start it."""
+    credentials = server_credentials(settings)
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise UserError(
+            f"cannot listen on {address}: the port is in use or the address is not of this machine; change it in "
+            "comm_args.grpc_ipconfig_path or comm_args.server_address"
+        )
+    server.start()
+
+
+def open_channel(
+    target: str, credentials: grpc.ChannelCredentials | None, options: list[tuple[str, int]]
+) -> grpc.Channel:
+    """A channel to an address, with TLS if there are certificates."""
+    if credentials is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, credentials, options=options)
+
+
+def read_addresses(file: str | None, ranks: Mapping[int, int]) -> dict[int, GRPCMapping]:
     """FedML's table `eid,rank,grpc_server_ip,grpc_server_port[,ingress_ip]`; without one, all are on this machine."""
     if not file:
         base = CommunicationConstants.GRPC_BASE_PORT

@@ -50,10 +50,13 @@ def party_name(party: int) -> str:
     return f"silo{party}" if party else "server"
 
 
-def peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> set[str]:
-    """The names in the certificate of a caller."""
-    names = [*auth_context.get(_COMMON_NAME, ()), *auth_context.get(_ALTERNATIVE_NAMES, ())]
-    return {name.decode(errors="replace") for name in names}
+def find_identity_mismatch(auth_context: Mapping[str, Iterable[bytes]], party: int) -> str | None:
+    """Why a caller with this certificate cannot be the party with this id; None if it can."""
+    values = [*auth_context.get(_COMMON_NAME, ()), *auth_context.get(_ALTERNATIVE_NAMES, ())]
+    names = {name.decode(errors="replace") for name in values}
+    if party_name(party) in names:
+        return None
+    return f"the certificate is issued to {', '.join(sorted(names))[:100]}, not to {party_name(party)!r}"
 
 
 def check_own_certificate(settings: SiloSettings, own_id: int) -> None:

@@ -1,4 +1,4 @@
-"""GrpcTransport: large models, unknown senders, and certificates."""
+"""Both forms of the GRPC transport: large models, unknown senders, and certificates."""
 
 from __future__ import annotations
 
@@ -20,20 +20,30 @@ from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import
 from mrtf_fedml.config import SiloSettings
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.backends.cross_silo import protocol
-from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import MessageRecord, PartyAddress, Unreachable
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import (
+    MessageRecord,
+    PartyAddress,
+    Transport,
+    Unreachable,
+)
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import encode
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc_outbound import make_outbound_transport
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table
+
+FORMS = ("outbound", "two_way")
+both_forms = pytest.mark.parametrize("connection", FORMS)
 
 
 @contextlib.contextmanager
 def open_transport(
-    folder: Path, rank: int, ports: list[int], send_timeout: float = 60.0, **tls: Any
-) -> Iterator[GrpcTransport]:
+    folder: Path, rank: int, ports: list[int], send_timeout: float = 60.0, connection: str = "two_way", **tls: Any
+) -> Iterator[Transport]:
     """A party's transport, in this process."""
     args = SimpleNamespace(grpc_ipconfig_path=str(grpc_table(folder / "grpc.csv", ports)))
-    transport = GrpcTransport(args, PartyAddress(rank, rank, {0: 0, 1: 1}, 1, send_timeout), SiloSettings(**tls))
+    make = GrpcTransport if connection == "two_way" else make_outbound_transport
+    transport = make(args, PartyAddress(rank, rank, {0: 0, 1: 1}, 1, send_timeout), SiloSettings(**tls))
     try:
         yield transport
     finally:
@@ -52,10 +62,14 @@ def status_bytes() -> bytes:
     return encode(protocol.status_message("unknown", 1, protocol.ONLINE, {}).get_params())
 
 
-def test_model_of_100_megabytes_is_delivered(tmp_path: Path) -> None:
+@both_forms
+def test_model_of_100_megabytes_is_delivered(tmp_path: Path, connection: str) -> None:
     weights = OrderedDict(large=torch.randn(25, 1_000_000), tied=torch.zeros(()))
     ports = free_ports(2)
-    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+    with (
+        open_transport(tmp_path, 0, ports, connection=connection) as server,
+        open_transport(tmp_path, 1, ports, connection=connection) as silo,
+    ):
         server.send(protocol.task_message("incarnation", 1, 0, 7, server.pack(weights)))
         message = silo.receive(PATIENCE)
     assert protocol.get_round(message) == 7
@@ -63,11 +77,15 @@ def test_model_of_100_megabytes_is_delivered(tmp_path: Path) -> None:
     assert list(protocol.get_weights(message)) == ["large", "tied"]
 
 
-def test_observers_of_sender_and_receiver_see_the_same_payload(tmp_path: Path) -> None:
+@both_forms
+def test_observers_of_sender_and_receiver_see_the_same_payload(tmp_path: Path, connection: str) -> None:
     sent: list[MessageRecord] = []
     received: list[MessageRecord] = []
     ports = free_ports(2)
-    with open_transport(tmp_path, 0, ports) as server, open_transport(tmp_path, 1, ports) as silo:
+    with (
+        open_transport(tmp_path, 0, ports, connection=connection) as server,
+        open_transport(tmp_path, 1, ports, connection=connection) as silo,
+    ):
         server.observers.append(received.append)
         silo.observers.append(sent.append)
         weights = OrderedDict(z=torch.randn(3, 2), a=torch.tensor(7))
@@ -162,12 +180,13 @@ def test_caller_with_certificate_of_another_silo_is_rejected(tmp_path: Path, cap
         pass
 
 
-def test_send_to_server_of_another_authority_fails(tmp_path: Path) -> None:
+@both_forms
+def test_send_to_server_of_another_authority_fails(tmp_path: Path, connection: str) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     ports = free_ports(2)
     with (
-        open_transport(tmp_path, 0, ports, **theirs.party("server")) as server,
-        open_transport(tmp_path, 1, ports, send_timeout=2.0, **ours.party("silo1")) as silo,
+        open_transport(tmp_path, 0, ports, connection=connection, **theirs.party("server")) as server,
+        open_transport(tmp_path, 1, ports, 2.0, connection, **ours.party("silo1")) as silo,
     ):
         with pytest.raises(Unreachable):
             silo.send(protocol.status_message("incarnation", 1, protocol.ONLINE, {}))
@@ -181,8 +200,14 @@ def test_send_to_server_of_another_authority_fails(tmp_path: Path) -> None:
         ({"tls_certificate": "no.pem", "tls_key": "no.key", "tls_authority": "no.pem"}, "'no.pem' cannot be read"),
     ],
 )
-def test_certificate_files_that_are_missing_are_named(tmp_path: Path, tls: dict[str, str], named: str) -> None:
-    with pytest.raises(UserError, match=named), open_transport(tmp_path, 0, free_ports(2), **tls):
+@both_forms
+def test_certificate_files_that_are_missing_are_named(
+    tmp_path: Path, connection: str, tls: dict[str, str], named: str
+) -> None:
+    with (
+        pytest.raises(UserError, match=named),
+        open_transport(tmp_path, 0, free_ports(2), connection=connection, **tls),
+    ):
         pass
 
 
