@@ -40,7 +40,9 @@ comm, backend, address = config.get("comm_args", {}), settings.common.backend, (
 if backend in ("GRPC", "TRPC"):
     address = ("127.0.0.1", "8890")
     file = comm.get("grpc_ipconfig_path" if backend == "GRPC" else "trpc_master_config_path")
-    if file:
+    if backend == "GRPC" and settings.silo.server_address:
+        address = settings.silo.server_address.rsplit(":", 1)
+    elif file:
         with open(file, newline="") as opened:
             first = list(csv.reader(opened))[1]
         address = tuple(first[2:4]) if backend == "GRPC" else tuple(first[:2])

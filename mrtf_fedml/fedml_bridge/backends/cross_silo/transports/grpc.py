@@ -88,6 +88,10 @@ class GrpcTransport(Transport):
 
     def __init__(self, args: Any, address: PartyAddress, settings: SiloSettings) -> None:
         super().__init__(address)
+        if settings.server_address is not None:
+            raise UserError(
+                "comm_args.server_address needs connection: outbound; with two_way give grpc_ipconfig_path instead"
+            )
         self._addresses = read_addresses(getattr(args, "grpc_ipconfig_path", None), address.ranks)
         self._credentials = channel_credentials(settings)
         self._channels: dict[int, grpc.Channel] = {}

@@ -239,3 +239,5 @@ def test_port_in_use_and_wrong_table_are_errors(tmp_path: Path) -> None:
     short = grpc_table(tmp_path / "short.csv", ports[:1])
     with pytest.raises(UserError, match="has no line for eid 1"):
         GrpcTransport(SimpleNamespace(grpc_ipconfig_path=str(short)), address, settings)
+    with pytest.raises(UserError, match=r"comm_args\.server_address"):
+        GrpcTransport(SimpleNamespace(), address, SiloSettings(server_address="127.0.0.1:1"))
