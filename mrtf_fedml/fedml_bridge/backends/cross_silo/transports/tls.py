@@ -65,7 +65,7 @@ def check_own_certificate(settings: SiloSettings, own_id: int) -> None:
     Raises:
         UserError: the certificate has another name, or the files do not belong together.
     """
-    if settings.tls_certificate is None:
+    if _read_files(settings) is None:
         return
     names = _own_names(settings)
     if party_name(own_id) not in names:
