@@ -34,7 +34,7 @@ _MAX_CLIENTS_PER_ROUND = 10
 #: Keys that the arguments determine, or that do not apply to one process.
 _RESERVED_KEYS = ("client_num_in_total", "backend", "training_type", "comm_round", "model", "loader")
 #: Keys of `data_args` that apply to arrays.
-_DATA_KEYS = ("standardize", "fill_missing", "ignore_columns")
+_DATA_KEYS = ("standardize", "fill_missing", "ignore_columns", "download")
 #: Models whose samples are token indices.
 _TEXT_MODELS = ("charlstm", "rnn", "rnn_fed_shakespeare")
 
@@ -58,8 +58,9 @@ def label(
     statistics. Files are written only if `run_dir` is given.
 
     Args:
-        x_server: the server's samples: an array, a tensor, a pandas table, a DataLoader, a torch Dataset. Or FedML's
-            dataset tuple of eight, which contains the clients; its test labels are then used for scoring.
+        x_server: the server's samples: an array, a tensor, a pandas table, a DataLoader, a torch Dataset; or a list of
+            strings, which needs the setting `encoder`. Or FedML's dataset tuple of eight, which contains the clients;
+            its test labels are then used for scoring.
         clients: one pair (x, y) per client, or a DataLoader or Dataset of such pairs.
         model: a name that `model_args.model` accepts, or a module, which is copied with its weights.
         rounds: number of rounds.

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..data.in_memory import to_array
-from ..data.preprocessing import Preprocessing, to_tensor
+from ..data.preprocessing import Preprocessing, to_samples
+from ..data.sources.source import is_text
 from ..diagnostics.accuracy_estimate import format_estimate
 from ..errors import UserError
 from ..models import predict_logits
@@ -47,17 +48,21 @@ class Classifier(nn.Module):
         columns = self._preprocessing.columns
         names = self._preprocessing.features if columns is None else columns.names
         array = to_array(x, "x", names, columns)
+        if is_text(array) != (self._preprocessing.kind == "text"):
+            expected = "a list of strings" if self._preprocessing.kind == "text" else "numbers"
+            raise UserError(f"x has another kind of samples than the training data; give {expected}")
         is_pixels = array.dtype == np.uint8 and array.ndim >= 3
         if is_pixels != (self._preprocessing.kind == "pixels"):
             expected = "uint8 images" if self._preprocessing.kind == "pixels" else "values other than uint8 images"
             raise UserError(f"x has another kind of samples than the training data; give {expected}")
-        inputs = to_tensor(array, self._preprocessing.kind == "tokens")
-        if tuple(inputs.shape[1:]) != self._input_shape:
+        samples = to_samples(array, self._preprocessing.kind == "tokens")
+        shape = self._input_shape if self._preprocessing.encoder is None else self._preprocessing.sample_shape
+        if tuple(samples.shape[1:]) != shape:
             raise UserError(
-                f"a sample of x has shape {tuple(inputs.shape[1:])} but the model was trained on {self._input_shape}; "
-                "give samples of the same kind"
+                f"a sample of x has shape {tuple(samples.shape[1:])} but the model was trained on {shape}; give "
+                "samples of the same kind"
             )
-        return inputs if self._preprocessing.standardizer is None else self._preprocessing.standardizer(inputs)
+        return self._preprocessing.apply(samples)
 
     def forward(self, x: Any) -> Tensor:
         """Logits [N, C]."""

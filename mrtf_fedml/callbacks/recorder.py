@@ -51,15 +51,23 @@ def format_model_card(header: Mapping[str, Any], summary: Mapping[str, Any], cli
         per_round: how many of them took part in each round.
     """
     scale = "standardised by the numbers in the file's header" if header["preprocessing"]["mean"] else "as they are"
-    kinds = {"pixels": "uint8 images, scaled to [-1, 1]", "numbers": f"numbers, {scale}", "tokens": "indices"}
+    encoder = header["preprocessing"].get("encoder")
+    kinds = {
+        "pixels": "uint8 images, scaled to [-1, 1]",
+        "numbers": "numbers" if encoder else f"numbers, {scale}",
+        "tokens": "indices",
+        "text": "strings",
+    }
+    shape = encoder["sample_shape"] if encoder else header["input_shape"]
+    samples = f"samples of the shape {' x '.join(map(str, shape))}" if shape else "texts"
     preset = f" (preset {summary['preset']})" if summary["preset"] else ""
     lines = [
         "# Model card",
         "",
         f"- **Output:** one of {len(header['class_names'])} classes: "
         + escape_markdown(", ".join(header["class_names"])),
-        f"- **Input:** samples of the shape {' x '.join(map(str, header['input_shape']))}; "
-        f"{kinds[header['preprocessing']['kind']]}",
+        f"- **Input:** {samples}; {kinds[header['preprocessing']['kind']]}",
+        *_format_encoder(encoder, header["input_shape"][0], scale),
         f"- **Model:** `{header['model']['model']}`, by mrtf_fedml {header['version']}",
         f"- **Training:** {summary['algorithm']}{preset}, {summary['rounds']} of {summary['rounds_requested']} rounds, "
         f"{per_round} of {clients} clients in each",
@@ -77,6 +85,15 @@ def format_model_card(header: Mapping[str, Any], summary: Mapping[str, Any], cli
         "",
     ]
     return "\n".join(lines)
+
+
+def _format_encoder(encoder: Mapping[str, Any] | None, features: int, scale: str) -> list[str]:
+    if encoder is None:
+        return []
+    return [
+        f"- **Encoder:** `{encoder['name']}`, {features} features, {scale}; not in the model file. Its files and "
+        f"preprocessing have the digest `{encoder['digest']}`; config.yaml names the files"
+    ]
 
 
 def _format_score(summary: Mapping[str, Any]) -> str:

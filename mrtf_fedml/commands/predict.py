@@ -35,7 +35,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
     weights, facts = directory.read_model()
     settings = RunSettings.from_config(apply_changes(directory.read_config(), []))
     place = Path(os.path.expanduser(samples))
-    inputs, ids = read_inference_inputs(place, facts, settings.data)
+    inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
     table = predict_to_csv(weights, facts, inputs, ids, _build_model)
     file = Path(out) if out else Path(f"{place.stem}.predictions.csv")
     try:

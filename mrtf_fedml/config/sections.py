@@ -56,7 +56,8 @@ class DataSettings:
     dataset: str = "digits"
     #: The folder of the named datasets' files; the same default as FedML's configurations.
     data_cache_dir: str = "~/fedml_data"
-    #: Download missing files into `data_cache_dir`, for datasets that torchvision can download.
+    #: Download missing files into `data_cache_dir`, for datasets that torchvision can download; and the weights of
+    #: `model_args.encoder`, if `encoder_weights` is not set.
     download: bool = False
     #: Your own data: the file for `dataset: npz` or `csv`, the clients' folder for `dataset: images`.
     data_file: str | None = None
@@ -84,6 +85,8 @@ class DataSettings:
     loader: str | None = None
     #: `dataset: csv`: the column of the class.
     label_column: str = "label"
+    #: `dataset: csv`: the column of the text that `model_args.encoder` encodes; other columns are then no features.
+    text_column: str | None = None
     #: `dataset: csv`: the column of the server's ids. Default: the column `id`, if there is one.
     id_column: str | None = None
     #: `dataset: csv`: the column of the owner of each row, for `partition_method: user`.
@@ -183,11 +186,40 @@ class ModelSettings:
     #: file, or the run directory of an earlier run with the same model. Across silos the server alone reads it.
     initial_weights: str | None = None
 
+    #: A pretrained network that turns samples into features before the training, on each party's own machine:
+    #: `torchvision:NAME`, `timm:NAME`, `sentence-transformers:FOLDER` (texts), `onnx:FILE`, or your own function of a
+    #: batch as `package.module:function`. `model` then classifies the features. All parties need the same encoder.
+    encoder: str | None = None
+    #: The weights of a `torchvision:` or `timm:` encoder, a .safetensors, .pt, .pth or .bin file. Without it,
+    #: `data_args.download: true` downloads them.
+    encoder_weights: str | None = None
+    #: Height and width to which images are resized for the encoder. Default: its own, mostly 224. Smaller is faster.
+    encoder_size: PositiveInt | None = None
+    #: The scale of the pixels that the encoder receives: `imagenet` (ImageNet's mean and deviation), `symmetric`
+    #: ([-1, 1]), `unit` ([0, 1]). `auto` is what torchvision or timm says, and `imagenet` for an ONNX file.
+    encoder_normalization: Literal["auto", "imagenet", "symmetric", "unit"] = "auto"
+
     def with_absolute_paths(self) -> ModelSettings:
         """The same settings with absolute paths, valid from any working directory."""
-        if self.initial_weights is None:
-            return self
-        return dataclasses.replace(self, initial_weights=_absolute(self.initial_weights))
+        paths: dict[str, Any] = {
+            key: _absolute(path) for key in ("initial_weights", "encoder_weights") if (path := getattr(self, key))
+        }
+        kind, _, path = (self.encoder or "").partition(":")
+        if kind in ("onnx", "sentence-transformers"):
+            paths["encoder"] = f"{kind}:{_absolute(path)}"
+        return dataclasses.replace(self, **paths)
+
+    def with_files_in(self, folder: Path) -> ModelSettings:
+        """The same settings, with the encoder's files from `folder` where they are missing and `folder` has them."""
+
+        def find(path: str) -> str:
+            other = folder / Path(path).name
+            return str(other) if not Path(os.path.expanduser(path)).exists() and other.exists() else path
+
+        weights = None if self.encoder_weights is None else find(self.encoder_weights)
+        kind, _, path = (self.encoder or "").partition(":")
+        encoder = f"{kind}:{find(path)}" if kind in ("onnx", "sentence-transformers") else self.encoder
+        return dataclasses.replace(self, encoder=encoder, encoder_weights=weights)
 
 
 @dataclass(frozen=True, config=VALIDATED)

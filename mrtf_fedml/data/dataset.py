@@ -73,6 +73,12 @@ class TransductiveDataset(list[Any]):
         return self.server_inputs
 
     @property
+    def encoder_digest(self) -> str | None:
+        """Of the encoder that has encoded the samples; None without one."""
+        encoder = self.preprocessing.encoder
+        return None if encoder is None else encoder.digest
+
+    @property
     def class_num(self) -> int:
         """The number of classes C."""
         return len(self.class_names)

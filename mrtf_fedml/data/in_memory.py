@@ -29,7 +29,7 @@ from .loader import from_source
 from .server_set import read_test_global
 from .sources.csv_columns import Columns
 from .sources.files import first_line
-from .sources.source import Array, Users, check_samples, make_source
+from .sources.source import Array, Users, check_samples, is_text, make_source
 
 #: The value of `data_args.dataset` for in-memory data.
 ARRAYS = "arrays"
@@ -160,7 +160,7 @@ def server_array(samples: Any, names: Sequence[str] | None, columns: Columns | N
 
 
 def to_array(samples: Any, what: str, names: Sequence[str] | None = None, columns: Columns | None = None) -> Array:
-    """An array, a tensor, a table or nested lists as one validated array of numbers.
+    """An array, a tensor, a table, nested lists or a list of strings as one validated array.
 
     Args:
         samples: N samples.
@@ -174,9 +174,14 @@ def to_array(samples: Any, what: str, names: Sequence[str] | None = None, column
         columns = None if is_numeric(samples) else Columns(list(names))
     if is_data_frame(samples) and columns is not None:
         array: Array = encode_table(samples, columns, what)
+    elif isinstance(samples, list | tuple) and any(isinstance(entry, str) for entry in samples):
+        # NumPy would make strings of the numbers among them, and all as long as the longest.
+        array = np.array(samples, dtype=object)
     else:
         array = _convert_array(samples, what, names)
-    if array.dtype.kind in "OUS":
+    if is_text(array) and all(isinstance(text, str) for text in array.tolist()):
+        array = array.astype(object)
+    elif array.dtype.kind in "OUS":
         column = f" (column {quote(non_numeric_columns(samples)[0])})" if is_data_frame(samples) else ""
         raise UserError(
             f"{what} holds strings or other objects{column}; pass numbers, or pass all parties' samples as pandas "

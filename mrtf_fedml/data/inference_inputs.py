@@ -10,48 +10,76 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..config import DataSettings
+from ..config import DataSettings, RunSettings
 from ..errors import UserError
 from .formatting import escape, unescape
-from .preprocessing import Preprocessing, to_tensor
+from .preprocessing import Preprocessing, load_run_encoder, to_samples
 from .sources.csv_columns import Columns
 from .sources.csv_files import non_feature_columns, read_table
 from .sources.files import file_problem, memory_limit
 from .sources.images import SUFFIXES, ImageFormat, read_images, read_server_folder
 from .sources.npz import read_npz
-from .sources.source import Array, check_samples, to_strings
+from .sources.source import Array, check_samples, is_text, to_strings
 
 _SUPPORTED = "an .npz file, a .csv file, an image or a folder of images"
 
 
-def read_inference_inputs(path: Path, facts: Mapping[str, Any], settings: DataSettings) -> tuple[Tensor, list[str]]:
+def read_inference_inputs(
+    path: Path, facts: Mapping[str, Any], settings: RunSettings, run_dir: Path
+) -> tuple[Tensor, list[str]]:
     """The preprocessed samples [N, ...] and their ids.
 
     Args:
         path: an .npz file with x_test (and ids), a .csv file with the features' columns, an image or a folder of them.
         facts: the header of the model's file.
-        settings: the run's settings, for column names and the memory limit.
+        settings: the run's settings, for column names, the memory limit and the encoder.
+        run_dir: the run directory.
     """
-    shape = tuple(facts["input_shape"])
-    preprocessing = Preprocessing.from_json(facts["preprocessing"], shape)
-    array, ids = _read(path, facts, settings, preprocessing)
+    preprocessing = read_preprocessing(facts, settings, run_dir)
+    shape = tuple(facts["input_shape"]) if preprocessing.encoder is None else preprocessing.sample_shape
+    array, ids = _read(path, facts["class_names"], shape, settings.data, preprocessing)
+    if is_text(array) != (preprocessing.kind == "text"):
+        expected = "texts" if preprocessing.kind == "text" else "samples other than texts"
+        raise UserError(f"{str(path)!r} has another kind of sample than the model was trained on; use {expected}")
     is_pixels = array.dtype == np.uint8 and array.ndim >= 3
     if is_pixels != (preprocessing.kind == "pixels"):
         expected = "uint8 images" if preprocessing.kind == "pixels" else "numbers other than uint8 images"
         raise UserError(f"{str(path)!r} has another kind of sample than the model was trained on; use {expected}")
-    inputs = to_tensor(array, preprocessing.kind == "tokens")
-    if tuple(inputs.shape[1:]) != shape:
+    samples = to_samples(array, preprocessing.kind == "tokens")
+    if tuple(samples.shape[1:]) != shape:
         raise UserError(
-            f"a sample of {str(path)!r} has shape {tuple(inputs.shape[1:])} but the model was trained on {shape}; use "
+            f"a sample of {str(path)!r} has shape {tuple(samples.shape[1:])} but the model was trained on {shape}; use "
             "samples of the same kind"
         )
-    return inputs if preprocessing.standardizer is None else preprocessing.standardizer(inputs), ids
+    return preprocessing.apply(samples), ids
+
+
+def read_preprocessing(facts: Mapping[str, Any], settings: RunSettings, run_dir: Path) -> Preprocessing:
+    """The preprocessing of a finished run, with its encoder, from the header of its model's file.
+
+    The encoder's files are those of the run's configuration; a file that is not there any more is searched in the run
+    directory. Files other than those of the run are refused.
+    """
+    values, shape = facts["preprocessing"], tuple(facts["input_shape"])
+    record = values.get("encoder")
+    if record is None:
+        return Preprocessing.from_json(values, shape)
+    try:
+        encoder = load_run_encoder(replace(settings, model=settings.model.with_files_in(run_dir)), values["kind"])
+    except UserError as error:
+        raise UserError(f"{error} (or copy the encoder's files into {str(run_dir)!r})") from error
+    if encoder is None or encoder.digest != record["digest"]:
+        raise UserError(
+            f"the encoder {record['name']} is not the one of the run in {str(run_dir)!r}: its files or its settings "
+            "have changed; restore them"
+        )
+    return Preprocessing.from_json(values, shape, encoder)
 
 
 def _read(
-    path: Path, facts: Mapping[str, Any], settings: DataSettings, preprocessing: Preprocessing
+    path: Path, class_names: list[str], shape: tuple[int, ...], settings: DataSettings, preprocessing: Preprocessing
 ) -> tuple[Array, list[str]]:
-    limit, shape = memory_limit(settings), facts["input_shape"]
+    limit = memory_limit(settings)
     is_image = path.suffix.lower() in SUFFIXES and path.is_file()
     if path.is_dir() or is_image:
         if len(shape) != 3 or shape[0] not in (1, 3) or preprocessing.kind != "pixels":
@@ -62,8 +90,8 @@ def _read(
         image_format = ImageFormat(shape[1], shape[2], shape[0] == 1)
         if is_image:
             return read_images([path], image_format, limit), [escape(path.name)]
-        class_names = [unescape(name) for name in facts["class_names"]]
-        pixels, _, ids = read_server_folder(path, image_format, class_names, limit)
+        folder_names = [unescape(name) for name in class_names]
+        pixels, _, ids = read_server_folder(path, image_format, folder_names, limit)
         return pixels, [escape(name) for name in ids]
     if not path.is_file():
         raise UserError(f"{str(path)!r} {file_problem(path)}; use {_SUPPORTED}")
@@ -79,7 +107,8 @@ def _read(
         id_column, others = non_feature_columns(settings)
         file_settings = replace(settings, server_file=str(path))
         table = read_table(file_settings, "server_file", others, ("id_column",), _columns(preprocessing))
-        return table.features, to_strings(table.strings.get(id_column, _row_numbers(table.features)))
+        samples = table.samples(settings.text_column)
+        return samples, to_strings(table.strings.get(id_column, _row_numbers(samples)))
     raise UserError(f"{str(path)!r} has an unknown file type; use {_SUPPORTED}")
 
 

@@ -25,10 +25,14 @@ from .partitioning import partition_by_user, partition_samples, warn_about_singl
 from .preprocessing import (
     Preprocessing,
     Standardizer,
+    encode_samples,
     fit_preprocessing,
+    input_kind,
+    load_run_encoder,
+    reject_encoder,
     should_standardize,
     standardize_entry,
-    to_tensor,
+    to_samples,
 )
 from .server_set import load_server_set, read_test_global
 from .shards import TensorShard
@@ -63,12 +67,14 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     """The samples of a source, partitioned over clients."""
     data, batch_size = settings.data, settings.train.batch_size
     source, parts = partition_source(source, settings)
-    inputs, labels = to_tensor(source.x_train, source.tokens), torch.from_numpy(source.y_train)
-    server = load_server_set(source, data, tuple(inputs.shape[1:]))
-    preprocessing = fit_preprocessing(source, parts, settings, lambda: server.inputs)
+    encoder = load_run_encoder(settings, input_kind(source))
+    samples, labels = to_samples(source.x_train, source.tokens), torch.from_numpy(source.y_train)
+    server = load_server_set(source, data, tuple(samples.shape[1:]))
+    inputs, server_inputs = encode_samples(encoder, samples), encode_samples(encoder, server.inputs)
+    preprocessing = fit_preprocessing(source, parts, settings, encoder, lambda: inputs, lambda: server_inputs)
     standardize = preprocessing.standardizer or torch.nn.Identity()
     inputs = standardize(inputs)
-    augments = source.augments and data.augmentation == "auto"
+    augments = source.augments and data.augmentation == "auto" and encoder is None
     shards = {k: TensorShard(inputs, labels, indices, batch_size, augments) for k, indices in enumerate(parts)}
     train_global = TensorShard(inputs, labels, np.sort(np.concatenate(parts)), batch_size, augments)
     evaluator = None
@@ -80,7 +86,7 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
         train_local_num_dict={client: shard.samples for client, shard in shards.items()},
         train_local_dict=shards,
         test_local_dict=dict(shards),
-        server_inputs=standardize(server.inputs),
+        server_inputs=standardize(server_inputs),
         evaluator=evaluator,
         ids=server.ids,
         class_names=source.class_names,
@@ -91,6 +97,7 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
 
 def standardize_dataset(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:
     """The clients and the server's set of a user's own dataset, standardized by the clients' samples."""
+    reject_encoder(settings, "a dataset of eight entries")
     clients = dataset[5]
     if not isinstance(clients, Mapping) or not should_standardize(settings, dataset.server_inputs, "numbers"):
         return dataset

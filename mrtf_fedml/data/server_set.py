@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler
 
 from ..config import DataSettings
+from ..encoders import Samples
 from ..errors import UserError
 from ..rng import fork_rng
 from .formatting import escape, unescape
-from .preprocessing import to_tensor
+from .preprocessing import to_samples, to_tensor
 from .sources import Source, load_source
 from .sources.files import memory_limit
 from .sources.images import ImageFormat, image_folder, read_server_folder
-from .sources.source import Labels
+from .sources.source import Labels, is_text
 from .subsampling import evenly_spaced_rows
 
 logger = logging.getLogger("mrtf_fedml")
@@ -33,9 +34,9 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True, eq=False)
 class ServerSet:
-    """The server's inputs [M, ...], their true classes (only for a `SealedEvaluator`) and their ids."""
+    """The server's samples [M, ...], their true classes (only for a `SealedEvaluator`) and their ids."""
 
-    inputs: Tensor
+    inputs: Samples
     labels: Labels | None = field(repr=False)
     ids: list[str]
 
@@ -56,14 +57,14 @@ def subsample_server_set(server_set: ServerSet, settings: DataSettings) -> Serve
         return server_set
     rows = evenly_spaced_rows("server_samples", wanted, available, f"the server's set has only {available}")
     labels = None if server_set.labels is None else server_set.labels[rows]
-    return ServerSet(server_set.inputs[torch.from_numpy(rows)], labels, [server_set.ids[row] for row in rows])
+    return ServerSet(server_set.inputs[rows], labels, [server_set.ids[row] for row in rows])
 
 
 def _load_whole_set(source: Source, settings: DataSettings, clients_shape: tuple[int, ...]) -> ServerSet:
     name = settings.server_dataset
     # Two .npz files are two datasets, though both have the name npz.
     if name is None or (name == settings.dataset and not (name == "npz" and settings.server_file)):
-        return ServerSet(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+        return ServerSet(to_samples(source.x_test, source.tokens), source.y_test, source.ids)
     if name == "images":
         return _load_image_folder(source, settings, clients_shape)
     if name == "csv":
@@ -78,7 +79,8 @@ def _load_whole_set(source: Source, settings: DataSettings, clients_shape: tuple
     if other.class_names != source.class_names:
         logger.warning("%s and %s name their classes differently; they are matched by number", name, source.name)
     _check_same_kind(source, other, settings)
-    inputs = match_input_shape(to_tensor(other.x_test, other.tokens), clients_shape, name)
+    samples = to_samples(other.x_test, other.tokens)
+    inputs = match_input_shape(samples, clients_shape, name) if isinstance(samples, Tensor) else samples
     return ServerSet(inputs, other.y_test, other.ids)
 
 
@@ -96,8 +98,8 @@ def _load_image_folder(source: Source, settings: DataSettings, clients_shape: tu
 
 
 def _check_same_kind(source: Source, other: Source, settings: DataSettings) -> None:
-    is_uint8 = [part.x_train.dtype == np.uint8 for part in (source, other)]
-    if source.tokens != other.tokens or is_uint8[0] != is_uint8[1]:
+    kinds = [(part.x_train.dtype == np.uint8, is_text(part.x_train)) for part in (source, other)]
+    if source.tokens != other.tokens or kinds[0] != kinds[1]:
         raise UserError(
             f"data_args.server_dataset {settings.server_dataset} has another kind of sample than "
             f"{settings.dataset}; use two datasets of images, or two of numbers"

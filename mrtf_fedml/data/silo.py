@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..config import RunSettings
+from ..encoders import Encoder, Samples
 from ..errors import UserError
 from .dataset import TransductiveDataset
 from .evaluator import SealedEvaluator
@@ -18,9 +19,12 @@ from .partitioning import warn_about_single_samples
 from .preprocessing import (
     Preprocessing,
     Standardizer,
+    encode_samples,
     fit_preprocessing,
     input_kind,
+    load_run_encoder,
     should_standardize,
+    to_samples,
     to_tensor,
 )
 from .server_set import ServerSet, load_server_set, subsample_server_set
@@ -40,10 +44,13 @@ class SiloDataset(list[Any]):
         class_names: list[str],
         example_inputs: Tensor,
         features: list[str] | None = None,
+        encoder_digest: str | None = None,
     ) -> None:
         self.class_names = class_names
         #: The names of a table's features, in the model's order; None without names.
         self.features = features
+        #: Of the encoder that has encoded the samples; None without one.
+        self.encoder_digest = encoder_digest
         self.class_num = len(class_names)
         #: Inputs [N, ...] of this silo, on which a model can be tried.
         self.example_inputs = example_inputs
@@ -81,34 +88,47 @@ def _load_for_server(settings: RunSettings) -> TransductiveDataset:
     if party_file is None:
         source, parts = _load_partitioned_source(settings)
         server = _load_server_set(source, settings, party_file)
-        preprocessing = fit_preprocessing(source, parts, settings, lambda: server.inputs)
+        encoder = load_run_encoder(settings, input_kind(source))
+        inputs = encode_samples(encoder, server.inputs)
+        preprocessing = fit_preprocessing(
+            source,
+            parts,
+            settings,
+            encoder,
+            lambda: encode_samples(encoder, to_samples(source.x_train, source.tokens)),
+            lambda: inputs,
+        )
     else:
         source = read_party_file(settings.data, 0)
         server = _load_server_set(source, settings, party_file)
-        preprocessing = _fit_on_server_inputs(server.inputs, source, settings)
-    inputs = server.inputs if preprocessing.standardizer is None else preprocessing.standardizer(server.inputs)
+        encoder = load_run_encoder(settings, input_kind(source))
+        inputs = encode_samples(encoder, server.inputs)
+        preprocessing = _fit_on_server_inputs(server.inputs, inputs, source, encoder, settings)
+    inputs = inputs if preprocessing.standardizer is None else preprocessing.standardizer(inputs)
     evaluator = None
     if server.labels is not None:
         evaluator = SealedEvaluator(torch.from_numpy(server.labels), source.class_names)
     return _make_server_dataset(inputs, evaluator, server.ids, source.class_names, settings, preprocessing)
 
 
-def _fit_on_server_inputs(inputs: Tensor, source: Source, settings: RunSettings) -> Preprocessing:
+def _fit_on_server_inputs(
+    samples: Samples, inputs: Tensor, source: Source, encoder: Encoder | None, settings: RunSettings
+) -> Preprocessing:
     """If every party has its own file, the server's inputs define the standardization, which is sent with the weights.
 
     So no statistic of a silo's samples leaves the silo, and all parties use the same mean and deviation. A separate
     standardization per silo would shift the samples of one class in different ways.
     """
     kind = input_kind(source)
-    standardizer = Standardizer.fit([inputs]) if should_standardize(settings, inputs, kind) else None
-    return Preprocessing(kind, standardizer, source.features, source.columns)
+    standardizer = Standardizer.fit([inputs]) if should_standardize(settings, samples, kind, encoder) else None
+    return Preprocessing(kind, standardizer, source.features, source.columns, encoder, tuple(samples.shape[1:]))
 
 
 def _load_server_set(source: Source, settings: RunSettings, party_file: str | None) -> ServerSet:
     if party_file is not None:
-        server_set = ServerSet(to_tensor(source.x_test, source.tokens), source.y_test, source.ids)
+        server_set = ServerSet(to_samples(source.x_test, source.tokens), source.y_test, source.ids)
         return subsample_server_set(server_set, settings.data)
-    clients_shape = tuple(to_tensor(source.x_train[:1], source.tokens).shape[1:])
+    clients_shape = tuple(to_samples(source.x_train[:1], source.tokens).shape[1:])
     return load_server_set(source, settings.data, clients_shape)
 
 
@@ -142,7 +162,14 @@ def _load_for_silo(settings: RunSettings, client: int) -> SiloDataset:
         dataset = _load_all_clients(settings)
         # A silo must not keep a sample of the server: only the shape is kept.
         example = torch.zeros_like(dataset.server_inputs[:2])
-        return SiloDataset(dataset[5][client], dataset[4][client], client, dataset.class_names, example)
+        return SiloDataset(
+            dataset[5][client],
+            dataset[4][client],
+            client,
+            dataset.class_names,
+            example,
+            encoder_digest=dataset.encoder_digest,
+        )
     if party_file is None:
         # The partition depends only on the labels and the seed, so every party computes the same one.
         source, parts = _load_partitioned_source(settings)
@@ -151,16 +178,29 @@ def _load_for_silo(settings: RunSettings, client: int) -> SiloDataset:
         source = read_party_file(settings.data, client + 1)
         rows = np.arange(len(source.y_train))
         warn_about_single_samples({client: len(rows)})
-    inputs, labels = to_tensor(source.x_train[rows], source.tokens), torch.from_numpy(source.y_train[rows])
+    encoder, labels = load_run_encoder(settings, input_kind(source)), torch.from_numpy(source.y_train[rows])
     if party_file is None:
-        # In a trial every machine has the server's samples too; only their mean and deviation are kept.
+        # In a trial every machine has all samples; of the others only their mean and deviation are kept.
+        def all_inputs() -> Tensor:
+            return encode_samples(encoder, to_samples(source.x_train, source.tokens))
+
         preprocessing = fit_preprocessing(
-            source, parts, settings, lambda: _load_server_set(source, settings, party_file).inputs
+            source,
+            parts,
+            settings,
+            encoder,
+            all_inputs,
+            lambda: encode_samples(encoder, _load_server_set(source, settings, party_file).inputs),
         )
+        # All samples are encoded together, as in one process: the last bits depend on the batches.
+        inputs = to_tensor(source.x_train[rows], source.tokens) if encoder is None else all_inputs()[rows]
         inputs = inputs if preprocessing.standardizer is None else preprocessing.standardizer(inputs)
-    augments = source.augments and settings.data.augmentation == "auto"
+    else:
+        inputs = encode_samples(encoder, to_samples(source.x_train[rows], source.tokens))
+    augments = source.augments and settings.data.augmentation == "auto" and encoder is None
     shard = TensorShard(inputs, labels, np.arange(len(rows)), settings.train.batch_size, augments)
-    return SiloDataset(shard, shard.samples, client, source.class_names, inputs, source.features)
+    digest = None if encoder is None else encoder.digest
+    return SiloDataset(shard, shard.samples, client, source.class_names, inputs, source.features, digest)
 
 
 def _load_partitioned_source(settings: RunSettings) -> tuple[Source, list[Any]]:

@@ -12,6 +12,7 @@ from torch import nn
 from ..algorithms import Algorithm
 from ..config import RunSettings
 from ..data import SiloDataset, TransductiveDataset
+from ..data.preprocessing import reject_encoder
 from ..errors import UserError
 from ..models.checks import infer_vocabulary_size
 from ..process.mpi import RANKS_BACKENDS
@@ -76,6 +77,8 @@ def make_participant(
     settings = algorithm.settings
     training_type, backend = settings.common.training_type, settings.common.backend
     check_fedml_options(args, algorithm)
+    if getattr(dataset, "encoder_digest", None) is None:
+        reject_encoder(settings, "the project's own dataset")
     if training_type == "cross_device":
         return make_device_server(args, device, dataset, model, algorithm, aggregator, options)
     assert model is not None

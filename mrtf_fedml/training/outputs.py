@@ -82,7 +82,8 @@ def model_header(
 
     It has no time, path or score, so that equal models make equal files.
     """
-    values = {**field_values(settings), "initial_weights": None}
+    # The preprocessing has the encoder, without the folders of its files.
+    values = {**field_values(settings), "initial_weights": None, "encoder": None, "encoder_weights": None}
     # If the number of characters was read from the data, it is the size of the embedding.
     embeddings = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
     if embeddings and values["vocabulary"] is None:

@@ -55,6 +55,18 @@ class Table:
     features: Array
     strings: dict[str, list[str]]
 
+    def samples(self, column: str | None) -> Array:
+        """The features [N, D]; or, with a `text_column`, its strings [N], none of which may be empty."""
+        if column is None:
+            return self.features
+        for row, text in enumerate(self.strings[column], start=1):
+            if not text:
+                raise UserError(
+                    f"data file {str(self.path)!r}: row {row} has no {quote(column)} (data_args.text_column); fill it "
+                    "or remove the row"
+                )
+        return np.array(self.strings[column], dtype=object)
+
 
 def load_csv(settings: DataSettings) -> Source:
     """The clients' rows from `data_file`, with their classes in `label_column`; the server's from `server_file`.
@@ -73,21 +85,22 @@ def load_csv(settings: DataSettings) -> Source:
     return make_source(
         clients.path.stem,
         f"data file {str(clients.path)!r}",
-        x_train=clients.features,
+        x_train=clients.samples(settings.text_column),
         y_train=_to_class_indices(clients, labels, class_names),
-        x_test=server.features,
+        x_test=server.samples(settings.text_column),
         y_test=_server_labels(server, settings.label_column, class_names),
         class_names=class_names,
         ids=server.strings.get(id_column),
         users=_make_users(clients, server, settings.user_column),
-        columns=clients.columns,
+        columns=clients.columns if settings.text_column is None else None,
     )
 
 
 def non_feature_columns(settings: DataSettings) -> tuple[str, set[str]]:
     """The name of the id column, and the names of all columns that are not features."""
     id_column = "id" if settings.id_column is None else settings.id_column
-    return id_column, {name for name in (settings.label_column, id_column, settings.user_column) if name is not None}
+    others = (settings.label_column, id_column, settings.user_column, settings.text_column)
+    return id_column, {name for name in others if name is not None}
 
 
 def read_table(
@@ -114,8 +127,12 @@ def read_table(
     origin = f"data file {str(path)!r}"
     with _report_read_errors(path, key):
         with _open_rows(path, settings) as (header, rows, decimal_comma):
-            _check_named_columns(path, header, settings, required)
-            names = _feature_names(path, header, others, None if columns is None else columns.names)
+            _check_named_columns(path, header, settings, [*required, "text_column"])
+            if settings.text_column is not None:
+                # The text is the sample.
+                columns = Columns([])
+            else:
+                names = _feature_names(path, header, others, None if columns is None else columns.names)
             if columns is None:
                 names = names if categories is None else sorted(names)
                 survey = ColumnSurvey(origin, names, decimal_comma, categories or ())

@@ -67,14 +67,14 @@ def _read_csv(path: Path, origin: str, settings: DataSettings, is_server: bool) 
     table = read_table(
         replace(settings, own_data_file=str(path)), "own_data_file", others, required, categories=settings.categories
     )
-    labels = table.strings.get(settings.label_column)
+    labels, samples = table.strings.get(settings.label_column), table.samples(settings.text_column)
     if is_server:
         # An empty label column means that no label is known.
         known = None if labels is None or not any(labels) else _class_indices(origin, labels, class_names)
-        arrays: dict[str, Any] = {"x_test": table.features, "y_test": known, "ids": table.strings.get(id_column)}
+        arrays: dict[str, Any] = {"x_test": samples, "y_test": known, "ids": table.strings.get(id_column)}
     else:
-        arrays = {"x_train": table.features, "y_train": _class_indices(origin, labels or [], class_names)}
-    return {**arrays, "class_names": class_names, "columns": table.columns}
+        arrays = {"x_train": samples, "y_train": _class_indices(origin, labels or [], class_names)}
+    return {**arrays, "class_names": class_names, "columns": table.columns if settings.text_column is None else None}
 
 
 def _read_folder(folder: Path, origin: str, settings: DataSettings, is_server: bool) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Source:
     """
 
     name: str
-    #: The clients' samples [N, ...]: uint8 images [N, H, W] or [N, H, W, channels], or numbers of any shape.
+    #: The clients' samples [N, ...]: uint8 images [N, H, W] or [N, H, W, channels], numbers of any shape, or texts
+    #: [N], an array of strings.
     x_train: Array = field(repr=False)
     #: Their classes [N], in 0..C-1.
     y_train: Labels = field(repr=False)
@@ -130,8 +131,23 @@ def make_source(
     )
 
 
+def is_text(array: Array) -> bool:
+    """Whether the samples are texts: an array [N] of strings.
+
+    >>> is_text(np.array(["a", "b"])), is_text(np.array([["a"]])), is_text(np.zeros((2, 3)))
+    (True, False, False)
+    """
+    return array.ndim == 1 and array.dtype.kind in "OU"
+
+
 def check_samples(origin: str, key: str, array: Array) -> None:
-    """Raise a `UserError` unless the array has finite numbers, at least one sample and a feature axis."""
+    """Raise a `UserError` unless the array has texts, or finite numbers with a feature axis; at least one sample."""
+    if is_text(array) and array.size:
+        for row, text in enumerate(array.tolist()):
+            if not isinstance(text, str) or not text.strip():
+                problem = "is empty" if isinstance(text, str) else f"is a {type(text).__name__} and not a text"
+                raise UserError(f"{origin}: sample {row} of {key} {problem}; fill it or leave the sample out")
+        return
     if array.dtype.kind not in "uifb":
         raise UserError(f"{origin}: {key} holds {array.dtype} instead of numbers; use uint8 images or float features")
     if array.size == 0:

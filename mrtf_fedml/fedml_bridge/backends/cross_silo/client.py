@@ -64,9 +64,11 @@ class SiloClient(Party):
         self.shard = local_shard(dataset, self.client)
         trainer.model.to(device)
         weights = snapshot(trainer.model)
-        self.handshake = Handshake.create(
-            weights, getattr(dataset, "class_names", None), getattr(dataset, "features", None), settings.privacy
+        # A project's own dataset has no such attributes.
+        names, features, encoder = (
+            getattr(dataset, name, None) for name in ("class_names", "features", "encoder_digest")
         )
+        self.handshake = Handshake.create(weights, names, features, settings.privacy, encoder)
         self.liveness = LivenessMonitor(settings.silo.silo_timeout)
         self._server_incarnation: str | None = None
         self._is_finished = False

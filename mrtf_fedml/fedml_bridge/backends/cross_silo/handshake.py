@@ -21,12 +21,14 @@ class Handshake:
         class_names: in the order of the labels; None where the party's data have no class names.
         features: the names of a table's features, in the model's order; None where the samples have no such names.
         privacy: `dp_args.clip` and `dp_args.sigma`, which the silos apply and the server accounts for; None where off.
+        encoder: the digest of the encoder; None without one.
     """
 
     model: str
     class_names: list[str] | None
     features: list[str] | None
     privacy: list[float | None] | None
+    encoder: str | None
 
     @classmethod
     def create(
@@ -35,13 +37,15 @@ class Handshake:
         class_names: Sequence[str] | None,
         features: Sequence[str] | None,
         privacy: PrivacySettings,
+        encoder: str | None = None,
     ) -> Handshake:
-        """The handshake of a party with this model, these classes and features, and these settings."""
+        """The handshake of a party with this model, these classes and features, these settings and this encoder."""
         return cls(
             model_signature(weights),
             None if class_names is None else [str(name) for name in class_names],
             None if features is None else [str(name) for name in features],
             [privacy.clip, privacy.sigma] if privacy.is_active else None,
+            encoder,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,6 +55,12 @@ class Handshake:
     def find_mismatch(self, received: Any, silo: int) -> str | None:
         """The reason why the silo that has sent this handshake cannot take part; None if it can."""
         fields = received if isinstance(received, Mapping) else {}
+        if fields.get("encoder") != self.encoder:
+            return (
+                f"the encoder of silo {silo} ({_format_digest(fields.get('encoder'))}) differs from the server's "
+                f"({_format_digest(self.encoder)}); give all parties the same files and the same encoder keys of "
+                "model_args"
+            )
         features = fields.get("features")
         if features is not None and self.features is not None and features != self.features:
             difference = _feature_difference(features, self.features)
@@ -95,6 +105,10 @@ def _feature_difference(names: Any, expected: list[str]) -> str:
     if missing:
         return f"it lacks {missing[0][:40]!r}"
     return f"it has {unknown[0]!r}, which the server lacks" if unknown else "they are in another order"
+
+
+def _format_digest(digest: Any) -> str:
+    return "none" if digest is None else f"digest {str(digest)[:12]!a}"
 
 
 def _format_privacy(clip_and_sigma: Any) -> str:

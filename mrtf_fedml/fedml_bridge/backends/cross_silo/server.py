@@ -139,7 +139,11 @@ class SiloServer(Party, Backend):
         )
         dataset = self.session.dataset
         self.handshake = Handshake.create(
-            aggregator.get_model_params(), dataset.class_names, dataset.preprocessing.features, settings.privacy
+            aggregator.get_model_params(),
+            dataset.class_names,
+            dataset.preprocessing.features,
+            settings.privacy,
+            dataset.encoder_digest,
         )
         self.handlers = {protocol.STATUS: self._on_status, protocol.UPDATE: self._on_update}
         self._faults: Counter[int] = Counter()
