@@ -46,6 +46,7 @@ _LAZY_EXPORTS = {
     "RunSettings": "config",
     "UserError": "errors",
     "Result": "api.result",
+    "Teacher": "models.existing",
     "label": "api.label",
     "run": "api.run",
 }

@@ -133,6 +133,25 @@ def build_parser() -> argparse.ArgumentParser:
     )
     predict.add_argument("--out", metavar="FILE.csv", help="the file to write (default ./NAME.predictions.csv)")
 
+    label = commands.add_parser("label", help="label samples with finished models of the parties, without training")
+    label.add_argument("samples", metavar="DATA", help="an .npz file with x_test, an .npy file or a .csv table")
+    label.add_argument(
+        "--teacher",
+        metavar="FILE[=CLASS,...]",
+        action="append",
+        required=True,
+        help="an .onnx, .skops or .npy file, with the class of each output where the file has none; repeatable",
+    )
+    label.add_argument("--classes", metavar="CLASS,...", help="all classes in order (default: the teachers', sorted)")
+    label.add_argument("--student", metavar="MODEL", help="distill the labels into this model, which then predicts")
+    label.add_argument(
+        "--features", metavar="FILE.npy", help="features of the samples [M, D], to cluster the labels by"
+    )
+    label.add_argument("--id-column", metavar="NAME", help="the column of the ids of a table (default id)")
+    label.add_argument("--label-column", metavar="NAME", help="the column of true labels, used only for scoring")
+    _add_changes(label)
+    label.add_argument("--out", metavar="RUN_DIR", help="the run directory (default runs/NAME-labels)")
+
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
     data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
     _add_changes(data)

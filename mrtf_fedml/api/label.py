@@ -20,6 +20,7 @@ from ..data.loader import from_fedml, standardize_dataset
 from ..errors import UserError
 from .result import Result
 from .run import preserve_process_state, run_dataset
+from .teachers import label_with_teachers
 
 #: The settings of `mrtf example own_npz`, for data in memory.
 _DEFAULTS: Config = {
@@ -49,6 +50,9 @@ def label(
     ids: Iterable[Any] | None = None,
     classes: Iterable[Any] | None = None,
     progress: bool | None = None,
+    teachers: Iterable[Any] | None = None,
+    student: str | nn.Module | None = None,
+    features: Any = None,
     **settings: Any,
 ) -> Result:
     """Label the server's samples with a model trained across the clients, in this process.
@@ -68,11 +72,33 @@ def label(
         ids: names of the server's samples.
         classes: all possible labels, if the clients do not have them all.
         progress: whether a live bar is shown; by default on a terminal and in a notebook.
+        teachers: finished models in place of clients; nothing is trained but the student. Each is a PyTorch module, a
+            scikit-learn estimator, a function of the samples, an array of probabilities [M, C], or the path of an
+            .onnx, .skops or .npy file; with its class list as a pair (model, classes) or a `Teacher`.
+        student: with teachers, a model that learns their labels and then predicts; None: the teachers predict.
+        features: with teachers, features of the samples [M, D], by which labels are clustered.
         settings: any other key of docs/reference/settings.md, such as learning_rate, epochs or preset.
 
     Raises:
         UserError: one sentence that names the mistake and the remedy.
     """
+    if teachers is not None:
+        if clients is not None:
+            raise UserError(
+                "label() takes clients, which train, or teachers, which are finished; leave one of them out"
+            )
+        return label_with_teachers(
+            x_server,
+            teachers,
+            student=student,
+            features=features,
+            y=y_server,
+            ids=ids,
+            classes=classes,
+            settings=settings,
+        )
+    if student is not None or features is not None:
+        raise UserError("label() reads student and features only with teachers; the clients' model is model=...")
     is_fedml_tuple = _fedml_tuple(x_server) is not None
     if is_fedml_tuple and clients is not None:
         raise UserError("x_server is FedML's dataset tuple, which contains the clients; leave clients out")

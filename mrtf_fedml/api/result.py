@@ -113,7 +113,7 @@ class Result:
         probabilities: [M, C], the softmax of the final model's logits.
         classes: the label of each column of `probabilities`.
         ids: the name of each sample.
-        model: the final model; it accepts raw samples.
+        model: the final model; it accepts raw samples. None where teachers predict, without a student.
         metrics: one row per round.
         summary: the content of summary.json.
         warnings: one sentence per suspicious finding; an empty list is no proof of correctness.
@@ -125,7 +125,7 @@ class Result:
     probabilities: npt.NDArray[np.float32]
     classes: npt.NDArray[Any]
     ids: list[str]
-    model: Classifier
+    model: Classifier | None
     metrics: pandas.DataFrame
     summary: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
@@ -144,6 +144,8 @@ class Result:
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Labels of more samples of the same kind."""
+        if self.model is None:
+            raise UserError("there is no model, as the teachers predict; give label() a student, such as student='mlp'")
         return self.model.predict(x)
 
     def table(self) -> pandas.DataFrame:
@@ -169,7 +171,7 @@ class Result:
 
 
 def read_result(
-    directory: RunDirectory, model: Classifier, classes: Sequence[Any], ids: list[str], keep: bool
+    directory: RunDirectory, model: Classifier | None, classes: Sequence[Any], ids: list[str], keep: bool
 ) -> Result:
     """Read the result from the directory of a finished run; `keep` says whether the directory persists."""
     import pandas
