@@ -26,7 +26,7 @@ from ..models.precision import autocast
 from ..models.state_dict import check_state_dict, clone, clone_if_aliased, load_weights, snapshot
 from ..privacy.mechanism import client_noise, protect_update
 from ..rng import fork_rng
-from ..training.round import RoundReplies, RoundTasks, apply_server_update, validate_replies
+from ..training.round import RoundReplies, RoundTasks, apply_server_update, screen_replies, validate_replies
 from ..training.server import Server
 from .aggregation_hooks import FedMLHooks
 from .args import FedAvgArguments, settings_of
@@ -170,7 +170,7 @@ class AlgorithmAggregator(ServerAggregator):
     def on_before_aggregation(
         self, raw_client_model_or_grad_list: Sequence[tuple[float, MessageTensors]]
     ) -> tuple[_Entries, list[int]]:
-        """Validate the replies; then FedML's attacks and defences."""
+        """Validate the replies and compare them with each other; then FedML's attacks and defences."""
         if self._tasks is None:
             self.begin_round(range(len(raw_client_model_or_grad_list)))
         assert self._tasks is not None
@@ -178,7 +178,7 @@ class AlgorithmAggregator(ServerAggregator):
             unpack_update(client, samples, tensors)
             for client, (samples, tensors) in zip(self._tasks.clients, raw_client_model_or_grad_list, strict=True)
         ]
-        replies = validate_replies(self._tasks, updates)
+        replies = screen_replies(validate_replies(self._tasks, updates), self.server.state, self.hooks)
         if replies.updates:
             replies = replace(replies, updates=self.hooks.before_aggregation(replies.updates))
         self._replies = replies

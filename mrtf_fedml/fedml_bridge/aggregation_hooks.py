@@ -26,6 +26,11 @@ class FedMLHooks(AggregationHooks):
     def __init__(self, aggregator: ServerAggregator) -> None:
         self._aggregator = aggregator
 
+    @property
+    def defends(self) -> bool:
+        """Whether `defense_args` enable a defence."""
+        return bool(FedMLDefender.get_instance().is_defense_enabled())
+
     def before_aggregation(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
         """FedML's clipping, attacks and defences on the clients' models."""
         if not any(option.get_instance().is_enabled for option in (FedMLAttacker, FedMLDefender, FedMLPrivacy)):

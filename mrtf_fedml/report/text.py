@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..training.run_directory import has_used_update
 from .run_data import Predictions, RunData
 
 #: The reason of exclusions in runs that recorded no reasons.
@@ -110,7 +111,7 @@ def describe_problems(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
     retried = [line["round"] + 1 for line in metrics if line.get("retries")]
     if retried:
         sentences.append(f"Too few updates were usable, so other clients were selected ({_format_rounds(retried)}).")
-    unchanged = [line["round"] + 1 for line in metrics if line.get("clients") and _is_every_client_excluded(line)]
+    unchanged = [line["round"] + 1 for line in metrics if line.get("clients") and not has_used_update(line)]
     if unchanged:
         sentences.append(f"No update was usable, so the model did not change ({_format_rounds(unchanged)}).")
     outliers: dict[str, list[int]] = {}
@@ -118,8 +119,8 @@ def describe_problems(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         for client in line.get("outlier_clients") or {}:
             outliers.setdefault(str(client), []).append(line["round"] + 1)
     sentences += [
-        f"Client {client} sent updates far larger than the others' ({_format_rounds(rounds)}): it diverges or is "
-        "malicious; FedML's defences (docs/guides/registering.md) limit the influence of one client."
+        f"Client {client} sent updates much larger than the others' ({_format_rounds(rounds)}): it diverges or is "
+        "malicious; check it, or exclude it."
         for client, rounds in outliers.items()
     ]
     return sentences
@@ -225,11 +226,6 @@ def _estimate_basis(data: RunData) -> str:
 
 def _format_fraction(fraction: float) -> str:
     return f"{fraction:.2f}"
-
-
-def _is_every_client_excluded(line: Mapping[str, Any]) -> bool:
-    excluded = {str(client) for client in line.get("excluded_clients") or []}
-    return {str(client) for client in line["clients"]} <= excluded
 
 
 def _exclusion_reasons(clients: Mapping[str, Any] | Sequence[int]) -> Iterable[str]:

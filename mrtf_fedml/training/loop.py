@@ -19,7 +19,7 @@ from ..config import RunSettings
 from ..errors import RunInterrupted, RunStopped, WriteError
 from .evaluation import Evaluation
 from .round import AggregationHooks, Backend, RoundRecord, run_round
-from .run_directory import RunDirectory
+from .run_directory import RunDirectory, has_used_update
 from .server import Server
 
 _log = logging.getLogger(__name__)
@@ -124,9 +124,16 @@ class Run:
         if self.stop_reason is not None:
             _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stop_reason)
         try:
-            return self._write_results()
+            summary = self._write_results()
         except WriteError as error:
             raise WriteError(self._with_resume_command(error)) from error
+        metrics = self.directory.read_metrics()
+        if metrics and not any(map(has_used_update, metrics)):
+            raise RunStopped(
+                f"no round of the run in {self.directory.path} had a usable update, so its predictions are those of an "
+                "untrained model; metrics.jsonl has the reason for each client (excluded_clients)"
+            )
+        return summary
 
     def _write_results(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Predictions, model and summary of the finished rounds; None if there is none."""

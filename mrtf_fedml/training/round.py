@@ -1,16 +1,16 @@
 """One round of federated training: the same functions on every backend and under FedML's own server.
 
-`run_round` selects clients, sends them their tasks through the backend, validates the replies, aggregates them and
-applies the algorithm's server update. `collect_updates`, `validate_replies` and `apply_server_update` are its parts.
+`run_round` selects clients, sends them their tasks through the backend, validates the replies, compares them with each
+other, aggregates them and applies the algorithm's server update. `collect_updates`, `validate_replies`,
+`screen_replies` and `apply_server_update` are its parts.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -22,21 +22,13 @@ from ..config import RunSettings
 from ..errors import RunStopped
 from ..models.state_dict import check_state_dict, clone_if_aliased, is_finite, size_in_bytes
 from ..rng import fork_rng
+from .outliers import find_culprit, screen_updates
 from .server import Server
 
 _log = logging.getLogger(__name__)
 
 Reply = ClientUpdate | ClientFailure
 
-#: An update is an outlier when its norm is more than this multiple of the round's median. Honest clients with a tenth
-#: of the others' samples, or ten times as many, stay below it.
-OUTLIER_FACTOR = 10.0
-#: With fewer updates the median says nothing about any one of them.
-_MIN_UPDATES_FOR_OUTLIERS = 3
-#: Elements per block of a norm: the block's difference fits into a core's cache.
-_NORM_BLOCK = 1 << 16
-#: Within this range a float32 norm neither overflows nor underflows.
-_SAFE_NORMS = (1e-12, 1e15)
 #: No mean cross-entropy that a model can still learn from is larger.
 _MAX_LOSS = 1e6
 #: The suffix of BatchNorm's running variance in a state dict.
@@ -100,11 +92,16 @@ class Backend:
         raise NotImplementedError
 
     def on_invalid_update(self, client: int, reason: str) -> None:
-        """The algorithm rejected the client's payload. A backend may stop selecting such a client."""
+        """The client's update was excluded as invalid or far too large. A backend may stop selecting such a client."""
 
 
 class AggregationHooks:
     """FedML's attacks, defences and noise around the aggregation. These hooks change nothing."""
+
+    @property
+    def defends(self) -> bool:
+        """Whether a defence is enabled that decides on large updates itself."""
+        return False
 
     def before_aggregation(self, updates: list[ClientUpdate]) -> list[ClientUpdate]:
         """First: attacks and defences on the clients' models. The refinery's teachers are what is returned."""
@@ -132,7 +129,8 @@ class RoundReplies:
         downlink_bytes: bytes sent.
         client_seconds: from the sending of the tasks to the last reply.
         retries: how often other clients were tried, because too few updates were usable.
-        outlier_clients: clients whose updates are used and look wrong, each with the reason.
+        outlier_clients: clients whose updates are much larger than the others', each with the reason. These updates are
+            shortened, or left to FedML's defence where one is enabled.
     """
 
     clients: list[int] = field(default_factory=list)
@@ -194,14 +192,32 @@ def run_round(
     algorithm, state = server.algorithm, server.state
     replies = collect_updates(algorithm, state, backend, on_begin)
     began = time.perf_counter()
-    aggregated = state.weights
-    if replies.updates:
-        replies = replace(replies, updates=hooks.before_aggregation(replies.updates))
-        aggregated = hooks.after_aggregation(hooks.aggregate(replies.updates, algorithm.aggregate))
-    next_state, report = apply_server_update(algorithm, state, replies.updates, aggregated, server.context)
+    replies = screen_replies(replies, state, hooks, backend.on_invalid_update)
+    updates, next_state, report = _aggregate(server, hooks, replies.updates)
+    while report is None and (culprit := find_culprit(state.weights, replies.updates)) is not None:
+        # Finite updates can make a model that is not finite: repeat without the one that did it.
+        reason = "its update is far larger than the others', and the model made from them was not finite"
+        replies = _exclude(replies, {culprit.client: reason}, state.round, backend.on_invalid_update)
+        updates, next_state, report = _aggregate(server, hooks, replies.updates)
+    replies = replace(replies, updates=updates)
     if report is None:
         replies = replies.exclude_all("the model made from all updates of its round was not finite")
     return next_state, RoundRecord(state.round, replies, report or RoundReport(), time.perf_counter() - began)
+
+
+def _aggregate(
+    server: Server, hooks: AggregationHooks, updates: list[ClientUpdate]
+) -> tuple[list[ClientUpdate], ServerState, RoundReport | None]:
+    """FedML's hooks around the aggregation, then the server update.
+
+    Returns:
+        the updates as the hooks leave them, and what `apply_server_update` returns.
+    """
+    algorithm, state, aggregated = server.algorithm, server.state, server.state.weights
+    if updates:
+        updates = hooks.before_aggregation(updates)
+        aggregated = hooks.after_aggregation(hooks.aggregate(updates, algorithm.aggregate))
+    return updates, *apply_server_update(algorithm, state, updates, aggregated, server.context)
 
 
 def collect_updates(
@@ -251,10 +267,46 @@ def collect_updates(
                 f"update, fewer than train_args.min_clients ({train.min_clients}) ({reasons})"
             )
         replies = replies.exclude_all(reason)
-    outliers = find_outliers(state.weights, replies.updates)
-    for client, reason in outliers.items():
-        _log.warning("client %d of round %d is used, but %s", client, state.round, reason)
-    return replace(replies, outlier_clients=outliers)
+    return replies
+
+
+def screen_replies(
+    replies: RoundReplies,
+    state: ServerState,
+    hooks: AggregationHooks,
+    on_invalid_update: Callable[[int, str], None] = lambda client, reason: None,
+) -> RoundReplies:
+    """Compare the updates with each other: what is too large is shortened, what is far too large is excluded.
+
+    Where a defence of FedML's is enabled, it gets all updates as they are, and large ones are only reported.
+
+    Args:
+        replies: validated, of all attempts of the round.
+        state: before the round.
+        hooks: FedML's.
+        on_invalid_update: called with each excluded client and the reason.
+    """
+    screening = screen_updates(state.weights, replies.updates)
+    if hooks.defends:
+        return replace(replies, outlier_clients={**screening.shortened, **screening.excluded})
+    for client, reason in screening.shortened.items():
+        _log.warning("client %d of round %d: %s, and is shortened", client, state.round, reason)
+    replies = _exclude(replies, screening.excluded, state.round, on_invalid_update)
+    return replace(replies, updates=screening.updates, outlier_clients=screening.shortened)
+
+
+def _exclude(
+    replies: RoundReplies, reasons: Mapping[int, str], round_index: int, on_invalid_update: Callable[[int, str], None]
+) -> RoundReplies:
+    """The replies without the updates of these clients, whose faults are reported."""
+    for client, reason in reasons.items():
+        _log.warning("client %d is excluded from round %d: %s", client, round_index, reason)
+        on_invalid_update(client, reason)
+    return replace(
+        replies,
+        updates=[update for update in replies.updates if update.client not in reasons],
+        excluded_clients={**replies.excluded_clients, **reasons},
+    )
 
 
 def select_clients(
@@ -329,42 +381,6 @@ def apply_server_update(
         return algorithm.skip_round(state), None
     # The loop counts the rounds, so that no algorithm can repeat one for ever.
     return replace(_clone_aliased(next_state, context), round=state.round + 1), report
-
-
-def find_outliers(start: Weights, updates: Sequence[ClientUpdate]) -> dict[int, str]:
-    """The clients whose ||theta_{t,k} - theta_t|| exceeds `OUTLIER_FACTOR` times the median, each with the reason.
-
-    Args:
-        start: theta_t.
-        updates: of one round.
-    """
-    if len(updates) < _MIN_UPDATES_FOR_OUTLIERS:
-        return {}
-    norms = {update.client: _update_norm(start, update.weights) for update in updates}
-    median = statistics.median(norms.values())
-    return {
-        client: f"its update is {norm / median:.3g} times as large as the round's median"
-        for client, norm in norms.items()
-        if norm > OUTLIER_FACTOR * median > 0
-    }
-
-
-def _update_norm(start: Weights, weights: Weights) -> float:
-    # Integer buffers, such as BatchNorm's counters, are not weights.
-    norms = (
-        _distance(weights[name].detach().cpu(), value.detach().cpu())
-        for name, value in start.items()
-        if value.is_floating_point()
-    )
-    return math.hypot(*norms)
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """||one - other||, in float64 (five times slower) only where the squares could leave float32's range."""
-    # Block by block: the difference of a whole layer would go to memory and back.
-    blocks = zip(one.float().reshape(-1).split(_NORM_BLOCK), other.float().reshape(-1).split(_NORM_BLOCK), strict=True)
-    distance = math.hypot(*(float((left - right).norm()) for left, right in blocks))
-    return distance if _SAFE_NORMS[0] < distance < _SAFE_NORMS[1] else float((one.double() - other.double()).norm())
 
 
 def find_invalid_number(update: ClientUpdate) -> str | None:

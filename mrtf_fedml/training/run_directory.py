@@ -330,6 +330,16 @@ def is_metrics_line(line: Any) -> bool:
     return all(number is None or isinstance(number, int | float) for number in numbers)
 
 
+def has_used_update(line: Mapping[str, Any]) -> bool:
+    """Whether the update of at least one client was used in the round of this line of metrics.jsonl.
+
+    >>> has_used_update({"clients": [0, 1], "excluded_clients": {"1": "late"}}), has_used_update({"clients": []})
+    (True, False)
+    """
+    excluded = {str(client) for client in line.get("excluded_clients") or []}
+    return any(str(client) not in excluded for client in line.get("clients") or [])
+
+
 def fingerprint_files(data: DataSettings) -> dict[str, Any]:
     """A fingerprint of every data file or folder of the user; `{rank}` in a name is the server's rank."""
     names = (data.data_file, data.server_file, data.own_data_file)

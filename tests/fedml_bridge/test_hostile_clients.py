@@ -1,4 +1,4 @@
-"""A third of the clients means harm: FedML's defences, set as FedML's users set them, save the run."""
+"""A third of the clients is hostile: the comparison of updates protects the run, also with FedML's defences enabled."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ def accuracy(folder: Path, defence: str | None) -> float:
         config["defense_args"] = {"enable_defense": True, "defense_type": defence, **options}
     assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
     lines = read_metrics(folder / name)
-    assert all(",".join(line["outlier_clients"]) == HOSTILE for line in lines[:1]), "they are named, defended or not"
+    key = "excluded_clients" if defence is None else "outlier_clients"
+    assert ",".join(lines[0][key]) == HOSTILE, "they are named, defended or not"
     return lines[-1]["acc"]
 
 
-def test_fedml_defence_with_a_third_of_hostile_clients_keeps_accuracy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("defence", [None, "krum"])
+def test_run_with_a_third_of_hostile_clients_keeps_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str | None
 ) -> None:
     """Each hostile client sends a million times its weights. Without them the run comes to 0.84."""
     monkeypatch.setenv("HUGE_CLIENTS", HOSTILE)
-    # The first round's model is ruined and finite; what later ones would make of it is not, and it stays.
-    assert accuracy(tmp_path, None) < 0.25
-    for defence in ("krum", "wise_median", "norm_diff_clipping"):
-        assert accuracy(tmp_path, defence) > 0.6, defence
+    assert accuracy(tmp_path, defence) > 0.6

@@ -19,7 +19,7 @@ def named(variable: str) -> list[int]:
 
 
 class Faulty(mrtf_fedml.Algorithm):
-    """FedAvg, but for the clients of BROKEN_CLIENTS, HUGE_CLIENTS and LARGEST_CLIENTS."""
+    """FedAvg, but for the clients of BROKEN_CLIENTS, LONG_CLIENTS, HUGE_CLIENTS and LARGEST_CLIENTS."""
 
     name: ClassVar[str] = "Faulty"
 
@@ -27,6 +27,9 @@ class Faulty(mrtf_fedml.Algorithm):
         update = super().train_client(model, task)
         if task.client in named("BROKEN_CLIENTS"):
             return replace(update, weights={key: value * float("nan") for key, value in update.weights.items()})
+        if task.client in named("LONG_CLIENTS"):
+            steps = {key: value - task.weights[key] for key, value in update.weights.items()}
+            return replace(update, weights={key: task.weights[key] + 6 * step for key, step in steps.items()})
         if task.client in named("HUGE_CLIENTS"):
             return replace(update, weights={key: value * 1e6 for key, value in update.weights.items()})
         if task.client in named("LARGEST_CLIENTS"):

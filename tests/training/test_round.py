@@ -17,13 +17,13 @@ from mrtf_fedml.cli import main
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import RunStopped
 from mrtf_fedml.training.round import (
-    OUTLIER_FACTOR,
+    AggregationHooks,
     Backend,
     Reply,
     RoundReplies,
     RoundTasks,
     collect_updates,
-    find_outliers,
+    screen_replies,
     validate_replies,
 )
 from tests.conftest import read_metrics, small_config, small_settings, write_yaml
@@ -32,11 +32,11 @@ from tests.conftest import read_metrics, small_config, small_settings, write_yam
 FIRST = select_clients(0, total=8, per_round=3, seed=3)
 
 
-def run(folder: Path, name: str, **changes: Any) -> Path:
+def run(folder: Path, name: str, code: int = 0, **changes: Any) -> Path:
     run_dir = folder / name
     changes = {"federated_optimizer": "tests.training.faulty:Faulty", "comm_round": 1} | changes
     config = small_config(run_dir=str(run_dir), **changes)
-    assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == 0
+    assert main(["run", "--cf", str(write_yaml(folder / f"{name}.yaml", config))]) == code
     return run_dir
 
 
@@ -101,11 +101,11 @@ def test_retry_keeps_usable_updates_of_the_first_clients(tmp_path: Path, monkeyp
     assert "retries" not in read_metrics(run(tmp_path, "one"))[0], "one usable update is enough by default"
 
 
-def test_round_without_enough_usable_updates_keeps_the_old_model(
+def test_run_without_enough_usable_updates_keeps_the_old_model_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BROKEN_CLIENTS", "0,1,2,3,4,5,6")
-    run_dir = run(tmp_path, "run", comm_round=2, min_clients=2, max_retries=3, client_num_per_round=3)
+    run_dir = run(tmp_path, "run", code=1, comm_round=2, min_clients=2, max_retries=3, client_num_per_round=3)
     for line in read_metrics(run_dir):
         assert sorted(line["clients"]) == list(range(8)), "all clients were tried"
         assert set(line["excluded_clients"]) == {str(client) for client in range(8)}
@@ -114,7 +114,7 @@ def test_round_without_enough_usable_updates_keeps_the_old_model(
     assert "the model did not change (rounds 1 and 2)" in (run_dir / "report.html").read_text()
     first, last = (load_file(run_dir / "state" / name) for name in ("server-1.safetensors", "server.safetensors"))
     assert all(torch.equal(first[key], last[key]) for key in first)
-    never = run(tmp_path, "never", max_retries=0, min_clients=2)
+    never = run(tmp_path, "never", code=1, max_retries=0, min_clients=2)
     assert len(read_metrics(never)[0]["clients"]) == 3
 
 
@@ -124,33 +124,52 @@ def test_min_clients_above_client_num_per_round_is_refused(tmp_path: Path, capsy
     assert "min_clients is 4" in capsys.readouterr().err
 
 
-def test_outlier_update_is_used_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("variable", "key"), [("LONG_CLIENTS", "outlier_clients"), ("HUGE_CLIENTS", "excluded_clients")]
+)
+def test_update_that_is_too_large_is_shortened_or_excluded_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, key: str
 ) -> None:
     # A run by the command line does not propagate our log.
     logging.getLogger("mrtf_fedml").addHandler(caplog.handler)
-    monkeypatch.setenv("HUGE_CLIENTS", str(FIRST[1]))
+    monkeypatch.setenv(variable, str(FIRST[1]))
     try:
         run_dir = run(tmp_path, "run")
     finally:
         logging.getLogger("mrtf_fedml").removeHandler(caplog.handler)
     (line,) = read_metrics(run_dir)
-    assert list(line["outlier_clients"]) == [str(FIRST[1])]
-    assert f"client {FIRST[1]} of round 0 is used, but its update is" in caplog.text
-    assert f"Client {FIRST[1]} sent updates far larger" in (run_dir / "report.html").read_text()
+    assert list(line[key]) == [str(FIRST[1])]
+    assert f"client {FIRST[1]} " in caplog.text
+    page = (run_dir / "report.html").read_text()
+    assert (f"Client {FIRST[1]} sent updates" if key == "outlier_clients" else "1 client update was excluded") in page
 
 
-def test_model_that_is_not_finite_is_not_broadcast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each update is finite; the model that is refined from them is not."""
-    second = select_clients(1, total=8, per_round=3, seed=3)
-    hostile = next(client for client in FIRST if client not in second)
+@pytest.mark.parametrize("clients", [2, 3])
+def test_finite_update_that_makes_the_model_infinite_is_excluded_and_the_others_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clients: int
+) -> None:
+    hostile = select_clients(0, total=8, per_round=clients, seed=3)[0]
     monkeypatch.setenv("LARGEST_CLIENTS", str(hostile))
-    run_dir = run(tmp_path, "run", federated_optimizer="MrTF", base="tests.training.faulty:Faulty", comm_round=2)
-    rejected, after = read_metrics(run_dir)
-    assert list(rejected["outlier_clients"]) == [str(hostile)]
-    assert {"the model made from all updates of its round was not finite"} == set(rejected["excluded_clients"].values())
-    assert after["excluded_clients"] == {}
-    assert "the model did not change (round 1)" in (run_dir / "report.html").read_text()
+    run_dir = run(
+        tmp_path, "run", federated_optimizer="MrTF", base="tests.training.faulty:Faulty", client_num_per_round=clients
+    )
+    (line,) = read_metrics(run_dir)
+    assert list(line["excluded_clients"]) == [str(hostile)]
+    assert len(line["clients"]) == clients
+    last = load_file(run_dir / "state" / "server.safetensors")
+    assert all(bool(torch.isfinite(value).all()) for value in last.values())
+
+
+def test_excluded_outlier_is_reported_to_the_backend_as_a_fault() -> None:
+    backend = FakeBackend()
+    updates = [
+        ClientUpdate(client, 1, {"w": torch.full((2,), float(size))}, None) for client, size in enumerate((1, 1, 1e30))
+    ]
+    state = build_algorithm(small_settings(federated_optimizer="FedAvg")).init_state({"w": torch.zeros(2)})
+    replies = screen_replies(RoundReplies([0, 1, 2], updates), state, AggregationHooks(), backend.on_invalid_update)
+    assert backend.rejected == [2]
+    assert [update.client for update in replies.updates] == [0, 1]
+    assert list(replies.excluded_clients) == [2]
 
 
 def test_validate_replies_excludes_a_negative_variance() -> None:
@@ -189,29 +208,3 @@ def test_validate_replies_asks_the_algorithm_once_and_reports_its_rejections(fau
     assert backend.rejected == [1]
     assert list(replies.excluded_clients) == [1]
     assert "votes" in replies.excluded_clients[1]
-
-
-def test_find_outliers_compares_norms_with_the_median() -> None:
-    def update(client: int, step: float) -> ClientUpdate:
-        weights = {"w": torch.full((4,), 1 + step), "seen": torch.tensor(10**9)}
-        return ClientUpdate(client, 1, weights, None)
-
-    start, factor = {"w": torch.ones(4), "seen": torch.tensor(0)}, OUTLIER_FACTOR
-    assert find_outliers(start, [update(0, 0.1), update(1, 0.2), update(2, 0.2 * factor * 0.99)]) == {}
-    assert list(find_outliers(start, [update(0, 0.1), update(1, 0.2), update(2, 0.2 * factor * 1.01)])) == [2]
-    assert find_outliers(start, [update(0, 0.1), update(1, 1e30)]) == {}, "two updates have no median of others"
-    assert "e+" in find_outliers(start, [update(0, 0.1), update(1, 0.1), update(2, 3e38)])[2]
-
-
-@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25, 1e36])
-def test_find_outliers_is_exact_for_norms_of_any_size(size: float) -> None:
-    start = {"w": torch.zeros(4), "frozen": torch.ones(3), "steps": torch.tensor(0)}
-
-    def update(client: int, times: float) -> ClientUpdate:
-        moved = {"w": torch.full((4,), times * size), "frozen": torch.ones(3), "steps": torch.tensor(10**9)}
-        return ClientUpdate(client, 1, moved, loss=None)
-
-    outliers = find_outliers(start, [update(0, 1.0), update(1, 1.5), update(2, 30.0)])
-    assert outliers == {2: "its update is 20 times as large as the round's median"}
-    assert find_outliers(start, [update(0, 1.0), update(1, 1.5), update(2, 9.0)]) == {}
-    assert find_outliers(start, [update(0, 1.0), update(1, 30.0)]) == {}

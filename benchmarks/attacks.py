@@ -1,0 +1,363 @@
+"""What one lying silo can do to `preset: tuned`: accuracy with each lie, beside the federation without that silo.
+
+    python benchmarks/attacks.py --out attacks.jsonl            # runs what the file does not have yet
+    python benchmarks/attacks.py --out attacks.jsonl --table    # prints the table of docs/explanation/security.md
+
+scikit-learn's digits (1198 at the silos, 599 on the server), all silos in every round. One process simulates all silos;
+the last silo's update is replaced after its client rule, so that the server receives what it would receive over a
+network. The server is given nothing that a server across silos does not have: no class counts, no client sample.
+A lie is harmless if the accuracy stays within 0.05 of the federation without that silo; otherwise the run must name the
+silo, in a warning of the summary or in `excluded_clients` or `outlier_clients` of metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import mrtf_fedml
+from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF
+from mrtf_fedml.algorithms.types import Weights
+from mrtf_fedml.fedml_bridge import session
+
+#: (silos, partition)
+SETUPS = ((5, "iid"), (10, "iid"), (5, "dirichlet"), (10, "dirichlet"))
+SEEDS = (0, 1, 2)
+ROUNDS = 12
+#: The bar: accuracy lost against the federation without the silo.
+HARMLESS = 0.05
+#: No lie, and no such silo.
+HONEST, WITHOUT = "honest", "without the silo"
+
+#: From the task, the honest update and another silo's update of the same round: what the silo sends.
+Lie = Callable[[ClientTask, ClientUpdate, ClientUpdate | None], ClientUpdate]
+
+
+def move(task: ClientTask, weights: Weights, factor: float, norm: float | None = None) -> dict[str, Tensor]:
+    """theta_t + factor * (weights - theta_t); with a norm, the difference is first brought to that norm."""
+    deltas = {name: weights[name].double() - value.double() for name, value in task.weights.items()}
+    if norm is not None:
+        factor *= norm / max(size(deltas), 1e-12)
+    return {
+        name: (task.weights[name].double() + factor * delta).to(task.weights[name]) for name, delta in deltas.items()
+    }
+
+
+def size(tensors: Weights) -> float:
+    """The norm of all tensors together."""
+    return float(torch.sqrt(torch.stack([(value.double() ** 2).sum() for value in tensors.values()]).sum()))
+
+
+def update_norm(task: ClientTask, update: ClientUpdate) -> float:
+    """||theta_k - theta_t||."""
+    return size({name: update.weights[name].double() - value.double() for name, value in task.weights.items()})
+
+
+def permuted_head(factor: float, order: Callable[[Tensor], Tensor]) -> Lie:
+    """The honest model with permuted classes, at `factor` times the norm of the honest update."""
+
+    def lie(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+        weights = dict(update.weights)
+        for name in list(weights)[-2:]:
+            weights[name] = order(weights[name])
+        return replace(update, weights=move(task, weights, factor, update_norm(task, update)))
+
+    return lie
+
+
+def rotate(tensor: Tensor) -> Tensor:
+    """Class c becomes c + 1."""
+    return tensor.roll(1, dims=0)
+
+
+def swap(tensor: Tensor) -> Tensor:
+    """Classes 3 and 8 swapped."""
+    order = torch.arange(len(tensor))
+    order[3], order[8] = 8, 3
+    return tensor[order]
+
+
+def scaled(factor: float) -> Lie:
+    """The honest update times a factor."""
+    return lambda task, update, other: replace(update, weights=move(task, update.weights, factor))
+
+
+def zeros(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+    """A model of zeros."""
+    return replace(update, weights={name: torch.zeros_like(value) for name, value in update.weights.items()})
+
+
+def huge(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+    """Finite, and the average is not."""
+    return replace(update, weights={name: torch.full_like(value, 1e30) for name, value in update.weights.items()})
+
+
+def copied(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+    """Another silo's model."""
+    return update if other is None else replace(update, weights=other.weights)
+
+
+def noise(factor: float) -> Lie:
+    """A random direction, at `factor` times the norm of the honest update."""
+
+    def lie(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+        generator = torch.Generator().manual_seed(task.round)
+        drawn = {name: value + torch.randn(value.shape, generator=generator) for name, value in task.weights.items()}
+        return replace(update, weights=move(task, drawn, factor, update_norm(task, update)))
+
+    return lie
+
+
+def one_class(factor: float) -> Lie:
+    """Every sample gets class 0: its bias grows, at `factor` times the norm of the honest update."""
+
+    def lie(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+        weights = dict(task.weights)
+        name = list(weights)[-1]
+        weights[name] = weights[name].clone()
+        weights[name][0] += 1.0
+        return replace(update, weights=move(task, weights, factor, update_norm(task, update)))
+
+    return lie
+
+
+def variates(factor: float) -> Lie:
+    """Honest weights; the rest of the payload, Scaffold's variates, times a factor."""
+    return lambda task, update, other: replace(
+        update,
+        payload={
+            name: value if name.startswith("validation/") else value * factor for name, value in update.payload.items()
+        },
+    )
+
+
+def votes(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+    """Honest weights; the client validation claims that the refined model is right on no sample, a thousandfold."""
+    payload = dict(update.payload)
+    for name, value in payload.items():
+        if name.startswith("validation/"):
+            payload[name] = value * 1000.0
+    return replace(update, payload=payload)
+
+
+class PermutedLabels:
+    """A silo's samples with permuted labels."""
+
+    def __init__(self, data: Any, order: Callable[[Tensor], Tensor]) -> None:
+        self._data, self._order = data, order
+        self.samples = data.samples
+
+    def part(self, indices: Tensor) -> PermutedLabels:
+        """Those of these indices."""
+        return PermutedLabels(self._data.part(indices), self._order)
+
+    def shuffled_batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """As the silo's own."""
+        return ((x, self._order(y)) for x, y in self._data.shuffled_batches(generator))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((x, self._order(y)) for x, y in self._data)
+
+
+#: Lies in the labels on which the silo trains, each with the factor of its update.
+LABELS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "labels rotated": (lambda y: (y + 1) % 10, 1.0),
+    "labels rotated x8": (lambda y: (y + 1) % 10, 8.0),
+    "labels 3 and 8 swapped": (lambda y: torch.where(y == 3, 8, torch.where(y == 8, 3, y)), 1.0),
+    "labels all 0": (torch.zeros_like, 1.0),
+    "labels all 0, x8": (torch.zeros_like, 8.0),
+}
+LIES: dict[str, Lie] = {
+    "rotated x1": permuted_head(1.0, rotate),
+    "rotated x5": permuted_head(5.0, rotate),
+    "rotated x8": permuted_head(8.0, rotate),
+    "rotated x9": permuted_head(9.0, rotate),
+    "3 and 8 swapped x1": permuted_head(1.0, swap),
+    "3 and 8 swapped x8": permuted_head(8.0, swap),
+    "scaled x8": scaled(8.0),
+    "scaled x100": scaled(100.0),
+    "sign flipped": scaled(-1.0),
+    "sign flipped x8": scaled(-8.0),
+    "zeros": zeros,
+    "copy": copied,
+    "1e30": huge,
+    "noise x1": noise(1.0),
+    "noise x8": noise(8.0),
+    "one class x1": one_class(1.0),
+    "one class x8": one_class(8.0),
+    "votes x1000": votes,
+}
+#: With Scaffold as the base.
+SCAFFOLD_LIES: dict[str, Lie] = {
+    "variates x-30": variates(-30.0),
+    "variates x1000": variates(1000.0),
+    "variates x-1": variates(-1.0),
+    "variates x-8": variates(-8.0),
+}
+
+
+@contextmanager
+def lying(liar: int, name: str) -> Iterator[None]:
+    """In this block the silo `liar` lies in every round."""
+    train_client, eligible, counts, sample = (
+        MrTF.train_client,
+        MrTF.eligible_clients,
+        session.client_class_counts,
+        session.sample_client_data,
+    )
+    last: list[ClientUpdate] = []
+
+    def train(self: MrTF, model: nn.Module, task: ClientTask) -> ClientUpdate:
+        order, factor = LABELS.get(name, (None, 1.0)) if task.client == liar else (None, 1.0)
+        asked = task if order is None else replace(task, data=PermutedLabels(task.data, order))
+        update = train_client(self, model, asked)
+        if task.client == liar and order is not None:
+            update = replace(update, weights=move(task, update.weights, factor))
+        lie = {**LIES, **SCAFFOLD_LIES}.get(name)
+        if task.client == liar and lie is not None:
+            update = lie(task, update, last[-1] if last else None)
+        last[:] = [update]
+        return update
+
+    def without(self: MrTF, state: Any, available: Any) -> Any:
+        return [client for client in available if client != liar]
+
+    patches: list[tuple[Any, str, Any, Any]] = [
+        (MrTF, "train_client", train, train_client),
+        (session, "client_class_counts", lambda *_: None, counts),
+        (session, "sample_client_data", lambda *_: None, sample),
+    ]
+    if name.startswith(WITHOUT):
+        patches.append((MrTF, "eligible_clients", without, eligible))
+    try:
+        for owner, attribute, new, _ in patches:
+            setattr(owner, attribute, new)
+        yield
+    finally:
+        for owner, attribute, _, old in patches:
+            setattr(owner, attribute, old)
+
+
+def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
+    """One run: accuracy, the estimate, and which silos it names."""
+    base = {"base": "Scaffold"} if name in SCAFFOLD_LIES or name.endswith("(Scaffold)") else {}
+    with tempfile.TemporaryDirectory() as folder, lying(silos - 1, name):
+        config = {
+            "common_args": {"training_type": "simulation", "random_seed": seed, "run_dir": f"{folder}/run"},
+            "data_args": {"dataset": "digits", "partition_method": partition, "partition_alpha": 0.5},
+            "model_args": {"model": "mlp", "hidden_size": 128},
+            "train_args": {
+                "federated_optimizer": "MrTF",
+                "client_num_in_total": silos,
+                "client_num_per_round": silos,
+                "comm_round": ROUNDS,
+                "epochs": 5,
+                "batch_size": 32,
+                "client_optimizer": "sgd",
+                "learning_rate": 0.03,
+            },
+            "mrtf_args": {"preset": "tuned", "refine_steps": 50, **base},
+        }
+        try:
+            mrtf_fedml.run(config, progress=False)
+        except mrtf_fedml.UserError as error:
+            return {"acc": 0.0, "named": [], "warnings": [str(error)], "stopped": str(error)}
+        lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+        summary = json.loads(Path(folder, "run", "summary.json").read_text())
+    flagged = [{**line["excluded_clients"], **line.get("outlier_clients", {})} for line in lines]
+    return {
+        "acc": lines[-1]["acc"],
+        "estimate": lines[-1].get("estimated_accuracy"),
+        "named": sorted({int(client) for clients in flagged for client in clients}),
+        "warnings": summary["warnings"],
+    }
+
+
+def names_silo(result: dict[str, Any], silo: int) -> bool:
+    """Whether the run names the silo."""
+    return silo in result["named"] or any(f"client {silo} " in warning for warning in result["warnings"])
+
+
+def main() -> None:
+    """Run what is missing, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--only", default="", help="lies whose name contains this")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--setups", default="", help="such as 5-iid,10-dirichlet")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    results = {tuple(row["case"]): row for row in map(json.loads, lines)}
+    if not options.table:
+        names = [HONEST, WITHOUT, *LABELS, *LIES, f"{HONEST} (Scaffold)", f"{WITHOUT} (Scaffold)", *SCAFFOLD_LIES]
+        for seed in map(int, options.seeds.split(",")):
+            for silos, partition in SETUPS:
+                if options.setups and f"{silos}-{partition}" not in options.setups.split(","):
+                    continue
+                for name in names:
+                    case = (silos, partition, seed, name)
+                    if case in results or options.only not in name:
+                        continue
+                    row = {"case": case, **measure(*case)}
+                    print(row, flush=True)
+                    with options.out.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+        return
+    print_table(results)
+
+
+def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+    """One row per lie and setup, the worst first; then the federations without a lie."""
+    rows = []
+    for silos, partition in SETUPS:
+        cases = {case: row for case, row in results.items() if case[:2] == (silos, partition)}
+        for name in dict.fromkeys(case[3] for case in cases):
+            if name.startswith((HONEST, WITHOUT)):
+                continue
+            reference = WITHOUT + (" (Scaffold)" if name in SCAFFOLD_LIES else "")
+            runs = []
+            for seed in sorted({case[2] for case in cases}):
+                run, other = (cases.get((silos, partition, seed, each)) for each in (name, reference))
+                if run is not None and other is not None:
+                    runs.append((run["acc"], other["acc"] - run["acc"], names_silo(run, silos - 1)))
+            if not runs:
+                continue
+            losses = [loss for _, loss, _ in runs]
+            missed = sum(loss > HARMLESS and not is_named for _, loss, is_named in runs)
+            named = f"{sum(is_named for *_, is_named in runs)} of {len(runs)}"
+            accuracy = _spread([accuracy for accuracy, *_ in runs])
+            line = f"| {name} | {silos} | {partition} | {accuracy} | {max(losses):+.3f} | {named} | {missed} |"
+            rows.append((-missed, -max(losses), line))
+    print("| lie | silos | partition | accuracy | largest loss | silo named | harmful and not named |")
+    print("|---|---|---|---|---|---|---|")
+    for _, _, line in sorted(rows):
+        print(line)
+    print("\n| federation | silos | partition | accuracy | silos named |\n|---|---|---|---|---|")
+    for silos, partition in SETUPS:
+        for name in (HONEST, WITHOUT, f"{HONEST} (Scaffold)", f"{WITHOUT} (Scaffold)"):
+            found = [row for case, row in results.items() if case[:2] == (silos, partition) and case[3] == name]
+            if found:
+                wrong = sum(names_silo(run, silo) for run in found for silo in range(silos))
+                print(f"| {name} | {silos} | {partition} | {_spread([run['acc'] for run in found])} | {wrong} |")
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
+
+
+if __name__ == "__main__":
+    main()

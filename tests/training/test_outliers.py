@@ -1,0 +1,72 @@
+"""Norms of updates and payloads, compared within a round."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mrtf_fedml.algorithms import ClientUpdate
+from mrtf_fedml.training.outliers import EXCLUSION_RATIO, MAX_RATIO, find_culprit, screen_updates, update_norm
+
+START = {"w": torch.ones(4), "frozen": torch.ones(3), "seen": torch.tensor(0)}
+
+
+def update(client: int, step: float, variate: float | None = None) -> ClientUpdate:
+    weights = {"w": torch.ones(4) + step, "frozen": torch.ones(3), "seen": torch.tensor(10**9)}
+    payload = {} if variate is None else {"w": torch.full((4,), variate), "counts": torch.tensor([10.0**client])}
+    return ClientUpdate(client, 1, weights, None, payload)
+
+
+def test_updates_within_the_bound_are_the_same_objects() -> None:
+    updates = [update(0, 0.1), update(1, 0.2), update(2, -0.2 * MAX_RATIO * 0.99)]
+    screening = screen_updates(START, updates)
+    assert all(one is other for one, other in zip(screening.updates, updates, strict=True))
+    assert not screening.shortened
+    assert not screening.excluded
+
+
+def test_update_beyond_the_bound_is_shortened_to_it_in_its_own_direction() -> None:
+    screening = screen_updates(START, [update(0, 0.1), update(1, 0.2), update(2, -0.2 * MAX_RATIO * 2)])
+    assert list(screening.shortened) == [2]
+    assert not screening.excluded
+    torch.testing.assert_close(screening.updates[2].weights["w"], torch.ones(4) - 0.2 * MAX_RATIO)
+    assert screening.updates[2].weights["seen"] == 10**9
+
+
+def test_update_far_beyond_the_bound_is_excluded() -> None:
+    screening = screen_updates(START, [update(0, 0.1), update(1, 0.2), update(2, 0.2 * EXCLUSION_RATIO * 1.01)])
+    assert list(screening.excluded) == [2]
+    assert [each.client for each in screening.updates] == [0, 1]
+    assert "e+" in screen_updates(START, [update(0, 0.1), update(1, 0.1), update(2, 3e38)]).excluded[2]
+
+
+def test_two_updates_are_not_compared_and_the_far_larger_one_is_the_culprit() -> None:
+    both = [update(0, 0.1), update(1, 1e30)]
+    assert not screen_updates(START, both).excluded
+    assert find_culprit(START, both) is both[1]
+    assert find_culprit(START, [update(0, 1e30), update(1, 0.9e30)]) is None, "a learning rate that is too high"
+    assert find_culprit(START, both[1:]) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(-30.0, "excluded"), (1000.0, "excluded"), (-8.0, "shortened"), (2.0, "")]
+)
+def test_payload_in_the_form_of_weights_is_compared_and_other_entries_are_not(factor: float, outcome: str) -> None:
+    updates = [update(client, 0.1, 0.5) for client in range(4)] + [update(4, 0.1, 0.5 * factor)]
+    screening = screen_updates(START, updates)
+    assert list(screening.excluded) == ([4] if outcome == "excluded" else [])
+    assert list(screening.shortened) == ([4] if outcome == "shortened" else [])
+    if outcome == "shortened":
+        torch.testing.assert_close(screening.updates[4].payload["w"], torch.full((4,), -0.5 * MAX_RATIO))
+        assert torch.equal(screening.updates[4].payload["counts"], updates[4].payload["counts"])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25, 1e36])
+def test_screen_updates_is_exact_for_norms_of_any_size(size: float) -> None:
+    start = {"w": torch.zeros(4), "steps": torch.tensor(0)}
+    updates = [
+        ClientUpdate(client, 1, {"w": torch.full((4,), times * size), "steps": torch.tensor(10**9)}, None)
+        for client, times in enumerate((1.0, 1.5, 30.0))
+    ]
+    assert update_norm(start, updates[2].weights) == pytest.approx(60.0 * size)
+    assert screen_updates(start, updates).excluded == {2: "its update is 20 times as large as the round's median"}
