@@ -151,6 +151,26 @@ def votes(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) ->
     return replace(update, payload=payload)
 
 
+def with_matching_variate(task: ClientTask, honest: ClientUpdate, lie: ClientUpdate) -> ClientUpdate:
+    """The lie with the control variate that follows from its weights, so that the two do not contradict each other."""
+    names = [name for name in honest.payload if name in task.weights]
+    if not names or any(lie.payload[name] is not honest.payload[name] for name in names):
+        return lie
+    share = float(task.payload.get("scaffold/coefficient", 1.0))
+    none = torch.zeros(())
+    steps = size({name: task.weights[name] - honest.weights[name] for name in names})
+    gradients = size({name: honest.payload[name] + share * task.payload.get(name, none) for name in names})
+    # Over the number of steps and the learning rate.
+    moved = steps / max(gradients, 1e-12)
+    return replace(
+        lie,
+        payload={
+            name: value + (honest.weights[name] - lie.weights[name]) / moved if name in names else value
+            for name, value in lie.payload.items()
+        },
+    )
+
+
 class PermutedLabels:
     """A silo's samples with permuted labels."""
 
@@ -197,9 +217,6 @@ LIES: dict[str, Lie] = {
     "one class x1": one_class(1.0),
     "one class x8": one_class(8.0),
     "votes x1000": votes,
-}
-#: With Scaffold as the base.
-SCAFFOLD_LIES: dict[str, Lie] = {
     "variates x-30": variates(-30.0),
     "variates x1000": variates(1000.0),
     "variates x-1": variates(-1.0),
@@ -223,10 +240,10 @@ def lying(liar: int, name: str) -> Iterator[None]:
         asked = task if order is None else replace(task, data=PermutedLabels(task.data, order))
         update = train_client(self, model, asked)
         if task.client == liar and order is not None:
-            update = replace(update, weights=move(task, update.weights, factor))
-        lie = {**LIES, **SCAFFOLD_LIES}.get(name)
+            update = with_matching_variate(task, update, replace(update, weights=move(task, update.weights, factor)))
+        lie = LIES.get(name)
         if task.client == liar and lie is not None:
-            update = lie(task, update, last[-1] if last else None)
+            update = with_matching_variate(task, update, lie(task, update, last[-1] if last else None))
         last[:] = [update]
         return update
 
@@ -238,7 +255,7 @@ def lying(liar: int, name: str) -> Iterator[None]:
         (session, "client_class_counts", lambda *_: None, counts),
         (session, "sample_client_data", lambda *_: None, sample),
     ]
-    if name.startswith(WITHOUT):
+    if name == WITHOUT:
         patches.append((MrTF, "eligible_clients", without, eligible))
     try:
         for owner, attribute, new, _ in patches:
@@ -251,7 +268,6 @@ def lying(liar: int, name: str) -> Iterator[None]:
 
 def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
     """One run: accuracy, the estimate, and which silos it names."""
-    base = {"base": "Scaffold"} if name in SCAFFOLD_LIES or name.endswith("(Scaffold)") else {}
     with tempfile.TemporaryDirectory() as folder, lying(silos - 1, name):
         config = {
             "common_args": {"training_type": "simulation", "random_seed": seed, "run_dir": f"{folder}/run"},
@@ -267,7 +283,7 @@ def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
                 "client_optimizer": "sgd",
                 "learning_rate": 0.03,
             },
-            "mrtf_args": {"preset": "tuned", "refine_steps": 50, **base},
+            "mrtf_args": {"preset": "tuned", "refine_steps": 50},
         }
         try:
             mrtf_fedml.run(config, progress=False)
@@ -303,7 +319,7 @@ def main() -> None:
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     results = {tuple(row["case"]): row for row in map(json.loads, lines)}
     if not options.table:
-        names = [HONEST, WITHOUT, *LABELS, *LIES, f"{HONEST} (Scaffold)", f"{WITHOUT} (Scaffold)", *SCAFFOLD_LIES]
+        names = [HONEST, WITHOUT, *LABELS, *LIES]
         for seed in map(int, options.seeds.split(",")):
             for silos, partition in SETUPS:
                 if options.setups and f"{silos}-{partition}" not in options.setups.split(","):
@@ -326,12 +342,11 @@ def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     for silos, partition in SETUPS:
         cases = {case: row for case, row in results.items() if case[:2] == (silos, partition)}
         for name in dict.fromkeys(case[3] for case in cases):
-            if name.startswith((HONEST, WITHOUT)):
+            if name in (HONEST, WITHOUT):
                 continue
-            reference = WITHOUT + (" (Scaffold)" if name in SCAFFOLD_LIES else "")
             runs = []
             for seed in sorted({case[2] for case in cases}):
-                run, other = (cases.get((silos, partition, seed, each)) for each in (name, reference))
+                run, other = (cases.get((silos, partition, seed, each)) for each in (name, WITHOUT))
                 if run is not None and other is not None:
                     runs.append((run["acc"], other["acc"] - run["acc"], names_silo(run, silos - 1)))
             if not runs:
@@ -348,7 +363,7 @@ def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
         print(line)
     print("\n| federation | silos | partition | accuracy | silos named |\n|---|---|---|---|---|")
     for silos, partition in SETUPS:
-        for name in (HONEST, WITHOUT, f"{HONEST} (Scaffold)", f"{WITHOUT} (Scaffold)"):
+        for name in (HONEST, WITHOUT):
             found = [row for case, row in results.items() if case[:2] == (silos, partition) and case[3] == name]
             if found:
                 wrong = sum(names_silo(run, silo) for run in found for silo in range(silos))

@@ -6,6 +6,7 @@ ICML 2020.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
@@ -21,13 +22,15 @@ from .base import Algorithm
 from .local_training import LocalTerm, gradient_at
 from .registry import register_algorithm
 from .server_context import ServerContext
-from .types import ClientTask, ClientUpdate, Metric, Payload, RoundReport, ServerState, Weights
+from .types import ClientTask, ClientUpdate, Metric, Payload, RoundReport, ServerState, Weights, as_tensors
 
 _SERVER = "server"
 #: In MeasuredScaffold's payloads: the coefficient a_t that a client receives, and <g_k, c_k - c> that it returns.
 _COEFFICIENT, _FIRST_GRADIENT = "scaffold/coefficient", "scaffold/first_gradient"
 #: In MeasuredScaffold's memory: b_t and p_t.
 _VARIATE_AGREEMENT, _GRADIENT_AGREEMENT = "variate_agreement", "gradient_agreement"
+#: How far a variate may be from the direction of its update, as a fraction of its norm: rounding, and no lie.
+_MAX_CONTRADICTION = 0.1
 #: The weight of a round in the moving means b_t and p_t.
 _ROUND_WEIGHT = 0.5
 
@@ -120,12 +123,32 @@ class Scaffold(Algorithm):
         return VariateTerm(payload)
 
     def validate_update(self, state: ServerState, update: ClientUpdate) -> str | None:
-        """Each variate must be of one of the model's weights."""
+        """Each variate must be of one of the model's weights; with option 2 it must agree with the update."""
         for name, value in update.payload.items():
             weight = state.weights.get(name)
             if weight is None or value.shape != weight.shape or value.dtype != weight.dtype:
                 return f"its variate {name[:60]!r} is not of the form of a weight of the model"
+        if self.hparams.scaffold_option == 2 and update.payload and self._contradicts(state, update):
+            return "its variate contradicts its update"
         return None
+
+    def _contradicts(self, state: ServerState, update: ClientUpdate) -> bool:
+        """Whether the variate is not what option 2 makes of the update: (theta_t - theta_k) / moved - correction.
+
+        `moved` depends on the client's number of steps; any positive number is accepted. The norm of the variate is
+        compared with the others' elsewhere.
+        """
+        correction = self.variate_term(as_tensors(self.client_payload(state, update.client))).correction
+        steps, variate = [], []
+        for name, value in update.payload.items():
+            added = correction.get(name)
+            variate.append((value if added is None else value + added.to(value)).double().flatten())
+            steps.append((state.weights[name].cpu() - update.weights[name].cpu()).double().flatten())
+        step, along = torch.cat(steps), torch.cat(variate)
+        length = float(step @ step)
+        share = max(0.0, float(along @ step) / length) if length > 0 else 0.0
+        norm = math.sqrt(inner_product(update.payload, update.payload))
+        return float((along - share * step).norm()) > _MAX_CONTRADICTION * norm
 
     def server_update(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, server: ServerContext

@@ -26,7 +26,7 @@ from .accuracy_estimate import (
     warn_low_accuracy,
     warn_refining_hurts,
 )
-from .client_consistency import warn_inconsistent_clients
+from .client_consistency import find_suspects, warn_inconsistent_clients, warn_suspects
 from .shift import (
     NeighbourStatistics,
     is_shifted,
@@ -111,12 +111,24 @@ class RunChecks(Callback):
         self.compare_neighbours = compare_neighbours
         self.count_recall = count_recall
 
+    def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
+        """Compare the clients' models where nothing else is known of the clients' classes."""
+        report = None if run.record is None else run.record.report
+        if self.class_counts is not None or report is None or report.teacher_labels is None:
+            return
+        targets = report.predictions.get("targets")
+        clients = [update.client for update in run.record.replies.updates] if run.record is not None else []
+        suspects = {} if targets is None else find_suspects(report.teacher_labels, clients, targets)
+        if suspects:
+            line["suspect_clients"] = {str(client): reason for client, reason in suspects.items()}
+
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Check the whole run, also the rounds before a resume."""
         metrics = run.directory.read_metrics()
         last = metrics[-1] if metrics else {}
         evidence = self._collect(run, metrics, is_interrupted=bool(summary.get("interrupted")))
-        warnings, note = find_warnings(evidence), note_aggregated_predicts(evidence.estimate)
+        warnings = [*find_warnings(evidence), *warn_suspects(metrics)]
+        note = note_aggregated_predicts(evidence.estimate)
         for warning in warnings:
             _log.warning("%s", warning)
         summary["warnings"] = warnings

@@ -6,7 +6,9 @@ samples whose predicted class its client has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,67 @@ _MIN_SAMPLES, _MIN_SAMPLES_OF_CLASS = 20, 10
 _INCONSISTENT, _CONSISTENT_OTHERS, _ALL_INCONSISTENT = 0.5, 0.7, 0.6
 #: Two groups on one class: models that nearly always predict it, and models that nearly never do and agree on another.
 _FOR, _AGAINST, _GROUP_SIZE, _SAME_CLASS = 0.75, 0.25, 0.3, 0.6
+#: Where class counts are unknown, a client is taken to know a class that its model predicts for this multiple of an
+#: equal share of the samples.
+_KNOWN_SHARE = 0.3
+#: Its model contradicts the others' if it agrees with the targets less than this, and by the margin less than they do.
+_CONTRADICTING, _MARGIN = 0.6, 0.25
+#: A model that predicts one class for so many samples teaches nothing, unless the others' do so too.
+_ONE_CLASS, _OTHERS_ONE_CLASS = 0.9, 0.5
+#: A client is named if it is suspect in more than this fraction of its rounds, and in so many.
+_SUSPECT_FRACTION, _MIN_SUSPECT_ROUNDS = 0.5, 2
+#: With fewer models there is no majority.
+_MIN_MODELS = 3
+
+
+def find_suspects(teacher_labels: Tensor, clients: Sequence[int], targets: Tensor) -> dict[int, str]:
+    """The clients of a round whose model contradicts the others' or predicts one class alone, each with the reason.
+
+    For a server that does not know which classes a client has. In one round an honest client may look like this, so
+    that a client is named only if it does in most of its rounds (`warn_suspects`).
+
+    Args:
+        teacher_labels: the class that each model predicts, [T, M].
+        clients: of these models, T of them.
+        targets: what the server makes of all models, [M, C].
+    """
+    predicted, classes = targets.argmax(dim=1).cpu().numpy(), targets.shape[1]
+    by_teacher = teacher_labels.cpu().numpy().astype(np.int64)
+    if len(clients) < _MIN_MODELS or len(by_teacher) != len(clients) or len(predicted) < _MIN_SAMPLES:
+        return {}
+    frequencies = np.stack([np.bincount(labels, minlength=classes) / len(labels) for labels in by_teacher])
+    largest = dict(zip(clients, frequencies.max(axis=1).tolist(), strict=True))
+    agreement = {}
+    for index, client in enumerate(clients):
+        checked = (frequencies[index] >= _KNOWN_SHARE / classes)[predicted]
+        if checked.sum() >= _MIN_SAMPLES:
+            agreement[client] = float((by_teacher[index][checked] == predicted[checked]).mean())
+    suspects = {
+        client: f"its model agrees with the targets on {fraction:.0%} of the samples"
+        for client, fraction in agreement.items()
+        if len(agreement) >= _MIN_MODELS
+        and fraction < min(_CONTRADICTING, _median_of_others(agreement, client) - _MARGIN)
+    }
+    for client, fraction in largest.items():
+        if fraction >= _ONE_CLASS and _median_of_others(largest, client) <= _OTHERS_ONE_CLASS:
+            suspects[client] = f"its model predicts one class for {fraction:.0%} of the samples"
+    return suspects
+
+
+def warn_suspects(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning for each client that was suspect in most of its rounds, from the lines of metrics.jsonl."""
+    rounds: Counter[str] = Counter()
+    reasons: dict[str, list[str]] = {}
+    for line in metrics:
+        rounds.update(str(client) for client in line.get("clients") or [])
+        for client, reason in (line.get("suspect_clients") or {}).items():
+            reasons.setdefault(str(client), []).append(str(reason))
+    return [
+        f"the model of client {client} does not fit the others' in {len(found)} of {rounds[client]} rounds "
+        f"({found[-1]}): its labels are wrong or of one class, or it is malicious; check it, or exclude it"
+        for client, found in sorted(reasons.items())
+        if len(found) >= _MIN_SUSPECT_ROUNDS and len(found) > _SUSPECT_FRACTION * rounds[client]
+    ]
 
 
 def warn_inconsistent_clients(

@@ -230,3 +230,17 @@ def test_scaffold_keeps_the_variate_of_an_absent_client() -> None:
 def test_adam_clients_are_refused() -> None:
     with pytest.raises(UserError, match="set it to sgd"):
         Scaffold(settings(client_optimizer="adam"))
+
+
+@pytest.mark.parametrize("algorithm", [Scaffold, MeasuredScaffold])
+@pytest.mark.parametrize("factor", [1.0, -1.0, -8.0])
+def test_variate_that_contradicts_the_update_is_rejected(algorithm: type[Scaffold], factor: float) -> None:
+    rules, model = algorithm(settings()), nn.Linear(3, 2)
+    state = run(rules)
+    for client in range(CLIENTS):
+        payload = as_tensors(rules.client_payload(state, client))
+        update = rules.train_client(model, ClientTask(client, 4, state.weights, data(client), 6, payload))
+        lie = {name: factor * value if name in state.weights else value for name, value in update.payload.items()}
+        reason = rules.validate_update(state, replace(update, payload=as_tensors(lie)))
+        assert (reason is None) == (factor == 1.0), client
+    assert algorithm(settings(scaffold_option=1)).validate_update(state, replace(update, payload={})) is None

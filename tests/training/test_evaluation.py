@@ -31,5 +31,5 @@ def test_round_metrics_have_the_accuracies_that_the_algorithm_reports(tmp_path: 
     (fedavg,) = read_metrics(tmp_path / "run")
     assert {key for key in fedavg if key.startswith("acc_")} == {"acc_aggregated"}
     assert fedavg["acc"] == fedavg["acc_aggregated"]
-    optional = {"retries", "outlier_clients"}
+    optional = {"retries", "outlier_clients", "suspect_clients"}
     assert set(STANDARD_KEYS) - optional <= set(fedavg)
