@@ -152,6 +152,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_changes(label)
     label.add_argument("--out", metavar="RUN_DIR", help="the run directory (default runs/NAME-labels)")
 
+    export = commands.add_parser("export", help="write the model of a finished run for other programs")
+    export.add_argument("run_dir", metavar="RUN_DIR")
+    export.add_argument("--onnx", action="store_true", required=True, help="as an ONNX file, checked against PyTorch")
+    export.add_argument("--out", metavar="FILE.onnx", help="the file to write (default RUN_DIR/model.onnx)")
+
     data = commands.add_parser("data", help="describe a configuration's data and split, in numbers and as a picture")
     data.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration, in FedML's format")
     _add_changes(data)

@@ -36,7 +36,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
     settings = RunSettings.from_config(apply_changes(directory.read_config(), []))
     place = Path(os.path.expanduser(samples))
     inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
-    table = predict_to_csv(weights, facts, inputs, ids, _build_model)
+    table = predict_to_csv(weights, facts, inputs, ids, build_other_model)
     file = Path(out) if out else Path(f"{place.stem}.predictions.csv")
     try:
         file.write_text(table)
@@ -45,7 +45,7 @@ def predict(run_dir: str, samples: str, out: str | None = None) -> str:
     return f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
 
 
-def _build_model(*arguments: Any) -> Any:
+def build_other_model(*arguments: Any) -> Any:
     """A model of FedML, torchvision or the user; imported here because the import of FedML takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..errors import UserError
@@ -61,6 +61,12 @@ class Encoder:
             # A file per prediction would fill the cache.
             return self._encode(samples)
         return cached_features(_cache_key(self, samples), lambda: self._encode(samples))
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The encoder as a module from samples to features; None if it is not PyTorch's, or reads texts."""
+        function = getattr(self._function, "module", self._function)
+        return function if isinstance(function, nn.Module) and self.reads != "text" else None
 
     def _check_samples(self, samples: Samples) -> None:
         is_text = not isinstance(samples, Tensor)

@@ -136,10 +136,12 @@ def sentence_encoder(folder: Path, device: str) -> Encoder:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils.logging import disable_progress_bar
         except ImportError:
             raise UserError(
                 f"{_KEY} {name!r} needs sentence-transformers; pip install 'mrtf_fedml[encoders]'"
             ) from None
+        disable_progress_bar()
         try:
             model = SentenceTransformer(str(folder), device=device, local_files_only=True, trust_remote_code=False)
         except Exception as error:

@@ -97,6 +97,17 @@ def model_header(
     }
 
 
+def restore_model(
+    weights: Mapping[str, Tensor], header: Mapping[str, Any], make_other_model: ModelFactory
+) -> nn.Module:
+    """The network of a saved model, with its weights."""
+    settings, shape, classes = ModelSettings(**header["model"]), header["input_shape"], len(header["class_names"])
+    # The seed does not matter: the initial weights are overwritten.
+    model = (create_model if settings.model in MODELS else make_other_model)(settings, shape, classes, 0)
+    load_weights(model, weights)
+    return model
+
+
 def predict_to_csv(
     weights: Mapping[str, Tensor],
     header: Mapping[str, Any],
@@ -105,12 +116,9 @@ def predict_to_csv(
     make_other_model: ModelFactory,
 ) -> str:
     """predictions.csv of these inputs [N, ...] by a saved model."""
-    settings, shape, classes = ModelSettings(**header["model"]), header["input_shape"], len(header["class_names"])
-    # The seed does not matter: the initial weights are overwritten.
-    model = (create_model if settings.model in MODELS else make_other_model)(settings, shape, classes, 0)
+    model = restore_model(weights, header, make_other_model)
     # The memory layout of the run's server, so that equal samples give equal bytes.
     apply_layout(model)
-    load_weights(model, weights)
     logits = predict_logits(model, inputs)
     positions = len(logits) // len(inputs)
     names = row_ids(ids, None if positions == 1 else positions)
