@@ -188,6 +188,19 @@ def build_parser() -> argparse.ArgumentParser:
         "--compare", metavar=("A", "B"), nargs=2, help="compare two runs: results, agreement, differing settings"
     )
 
+    invite = commands.add_parser(
+        "invite", help="write a folder for the server and one per silo: certificate, configuration, start script"
+    )
+    invite.add_argument("names", metavar="NAME", nargs="*", help="the silos, by rank; default silo1, silo2, ...")
+    invite.add_argument("--cf", metavar="FILE.yaml", help="the configuration that all parties share")
+    invite.add_argument("--server", metavar="HOST:PORT", help="where the silos reach the server (port: default 8890)")
+    invite.add_argument("--out", metavar="DIR", default="federation", help="the folder of the federation (federation)")
+    invite.add_argument(
+        "--rotate", action="store_true", help="issue new keys and certificates, to the named parties or to all"
+    )
+    invite.add_argument("--revoke", metavar="NAME", help="revoke a silo's certificates: the server refuses them at once")
+    _add_changes(invite)
+
     watch = commands.add_parser("watch", help="a live page of a run, on this machine: curves, clients, phase, warnings")
     watch.add_argument("run_dir", metavar="RUN_DIR", help="a run directory, or a silo's folder")
     watch.add_argument("--port", metavar="P", type=int, help="default 8642, or a free one")
