@@ -198,8 +198,18 @@ def build_parser() -> argparse.ArgumentParser:
     invite.add_argument(
         "--rotate", action="store_true", help="issue new keys and certificates, to the named parties or to all"
     )
-    invite.add_argument("--revoke", metavar="NAME", help="revoke a silo's certificates: the server refuses them at once")
+    invite.add_argument(
+        "--revoke", metavar="NAME", help="revoke a silo's certificates: the server refuses them at once"
+    )
     _add_changes(invite)
+
+    preflight = commands.add_parser(
+        "preflight", help="check a party of a federation before anything trains: certificate, data, server, clock, disk"
+    )
+    preflight.add_argument("--cf", metavar="FILE.yaml", required=True, help="the configuration of this party")
+    preflight.add_argument("--role", choices=("server", "client"), help="the role of this party")
+    preflight.add_argument("--rank", type=int, metavar="R", help="0 is the server, R the silo of shard R-1")
+    _add_changes(preflight)
 
     watch = commands.add_parser("watch", help="a live page of a run, on this machine: curves, clients, phase, warnings")
     watch.add_argument("run_dir", metavar="RUN_DIR", help="a run directory, or a silo's folder")

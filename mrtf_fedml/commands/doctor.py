@@ -50,14 +50,15 @@ def main(options: argparse.Namespace) -> int:
     for check in CHECKS:
         checks.append(check())
         # Printed one by one: the import of FedML takes seconds.
-        print(_format_check(checks[-1]), flush=True)
+        print(format_check(checks[-1]), flush=True)
     failed = [result.name for result in checks if result.required and not result.passed]
     print()
     print(f"mrtf run will not work: see {', '.join(failed)}" if failed else "mrtf run has all that it needs")
     return 1 if failed else 0
 
 
-def _format_check(check: Check) -> str:
+def format_check(check: Check) -> str:
+    """One line of the table; a failed check has a second one with its remedy."""
     mark = "ok" if check.passed else "missing" if check.required else "note"
     remedy = f"\n{'':22}-> {check.remedy}" if not check.passed and check.remedy else ""
     return f"  {mark:<8} {check.name:<12}{check.found}{remedy}"

@@ -58,7 +58,7 @@ def _create(options: argparse.Namespace, folder: Path, authorities: type[Authori
     _check_config(config)
     if folder.exists():
         raise UserError(
-            f"{str(folder)!r} exists; choose another folder (--out), or change this federation with --rotate or --revoke"
+            f"{str(folder)!r} exists; choose another folder (--out), or change its certificates (--rotate, --revoke)"
         )
     folder.mkdir(parents=True, mode=0o700)
     try:
@@ -74,7 +74,9 @@ def _create(options: argparse.Namespace, folder: Path, authorities: type[Authori
         raise
     print(f"{folder / SERVER}: the server, for {host}:{port}; keep this folder, it has the federation's authority")
     for name in names:
-        print(f"{folder / name}: give this folder to {name}, over a channel that nobody else reads; then delete it here")
+        print(
+            f"{folder / name}: give this folder to {name}, over a channel that nobody else reads; then delete it here"
+        )
 
 
 def _parse_address(address: str) -> tuple[str, int]:

@@ -23,7 +23,7 @@ def main(options: argparse.Namespace) -> int:
         with agree_on_errors():
             config = _configuration(options)
             settings = RunSettings.from_config(config)
-            rank = _rank(options, settings)
+            rank = party_rank(options, settings)
             if rank is None and world_rank() > 0:
                 buffer_log()
             warn_about_similar_keys(config)
@@ -39,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rank(options: argparse.Namespace, settings: RunSettings) -> int | None:
+def party_rank(options: argparse.Namespace, settings: RunSettings) -> int | None:
     """The rank of this process across silos or devices, from FedML's flags or mpirun; None in a simulation."""
     rank: int | None = options.rank
     if settings.common.training_type == "cross_device":

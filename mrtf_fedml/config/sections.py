@@ -361,8 +361,8 @@ class SiloSettings:
     tls_key: str | None = None
     #: GRPC: the certificate of the authority that signed all parties' certificates, a PEM file.
     tls_authority: str | None = None
-    #: GRPC, server: a file with one SHA-256 of a revoked certificate per line, as `mrtf invite --revoke` writes it. It is
-    #: read again whenever it changes, and such a silo is refused at once.
+    #: GRPC, server: a file with one SHA-256 of a revoked certificate per line, as `mrtf invite --revoke` writes it. It
+    #: is read again whenever it changes, and such a silo is refused at once.
     tls_revoked: str | None = None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..algorithms import Algorithm, algorithm_by_name
@@ -111,6 +112,24 @@ def run_configuration(
         if options.rank is None and isinstance(dataset, TransductiveDataset):
             # Where clients are users, or come from a loader, the data give their number.
             settings = settings.with_client_count(dataset.client_num)
+    algorithm, args, device, model = prepare_run(settings, options, dataset, model)
+    from .participants import make_participant
+
+    participant = make_participant(args, algorithm, device, dataset, model, options)
+    participant.run()
+    return RunResult(participant.run_dir, model)
+
+
+def prepare_run(
+    settings: RunSettings,
+    options: RunOptions,
+    dataset: TransductiveDataset | SiloDataset,
+    model: nn.Module | None = None,
+) -> tuple[Algorithm, Any, torch.device, nn.Module | None]:
+    """The algorithm, FedML's arguments, the device and the model of this process; no file is written, no port opened.
+
+    The model is None where devices train.
+    """
     comm = world_communicator()
     rank = RankInfo() if comm is None else rank_info(comm)
     settings = _resolve_device_settings(settings, comm, rank)
@@ -120,7 +139,7 @@ def run_configuration(
     from .args import check_version, make_arguments
     from .devices import select_device
     from .fedml_init import initialize
-    from .participants import make_model, make_participant
+    from .participants import make_model
 
     with agree_on_errors():
         check_version()
@@ -129,9 +148,7 @@ def run_configuration(
         device = select_device(args, rank)
         if model is None and settings.common.training_type != "cross_device":
             model = make_model(settings, dataset)
-    participant = make_participant(args, algorithm, device, dataset, model, options)
-    participant.run()
-    return RunResult(participant.run_dir, model)
+    return algorithm, args, device, model
 
 
 def make_algorithm(

@@ -57,4 +57,4 @@ def handshake_of(federation: Federation) -> dict[str, Any]:
     settings = RunSettings.from_config(federation.config)
     dataset = load_for_rank(settings, 2)
     model = make_model(settings, dataset)
-    return Handshake.create(model.state_dict(), dataset.class_names, dataset.features, settings.privacy).to_dict()
+    return Handshake.create(model.state_dict(), dataset, settings.privacy).to_dict()

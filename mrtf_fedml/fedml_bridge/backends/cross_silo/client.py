@@ -64,11 +64,7 @@ class SiloClient(Party):
         self.shard = local_shard(dataset, self.client)
         trainer.model.to(device)
         weights = snapshot(trainer.model)
-        # A project's own dataset has no such attributes.
-        names, features, encoder = (
-            getattr(dataset, name, None) for name in ("class_names", "features", "encoder_digest")
-        )
-        self.handshake = Handshake.create(weights, names, features, settings.privacy, encoder)
+        self.handshake = Handshake.create(weights, dataset, settings.privacy)
         self.liveness = LivenessMonitor(settings.silo.silo_timeout)
         self._server_incarnation: str | None = None
         self._is_finished = False

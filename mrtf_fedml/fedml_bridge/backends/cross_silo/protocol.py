@@ -9,6 +9,8 @@ duplicates.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +29,8 @@ KINDS = {HEARTBEAT: "heartbeat", TASK: "task", FINISH: "finish", UPDATE: "update
 
 ONLINE = "ONLINE"
 FINISHED = "FINISHED"
+#: The sender asks what differs, and does not take part (`mrtf preflight`).
+CHECK = "CHECK"
 
 SERVER = 0
 
@@ -34,6 +38,8 @@ _ROUND_INDEX = "round_idx"
 _INCARNATION = "incarnation"
 _REASON = "reason"
 _HANDSHAKE = "handshake"
+_TIME = "time"
+_REPORT = "report"
 _SEQUENCE_NUMBER = "number"
 #: The sequence numbers of this process's messages.
 _sequence_numbers = itertools.count(1)
@@ -71,9 +77,15 @@ def finish_message(incarnation: str, receiver: int, reason: str) -> Message:
 
 
 def status_message(incarnation: str, sender: int, status: str, handshake: Mapping[str, Any]) -> Message:
-    """A silo is online, with this handshake, or has finished."""
+    """A silo is online, with this handshake, has finished, or asks what differs."""
     params = {_INCARNATION: incarnation, MyMessage.MSG_ARG_KEY_CLIENT_STATUS: status, _HANDSHAKE: dict(handshake)}
-    return _make_message(STATUS, sender, SERVER, params)
+    return _make_message(STATUS, sender, SERVER, {**params, _TIME: time.time()})
+
+
+def report_message(incarnation: str, receiver: int, differences: Mapping[str, str], question: Message) -> Message:
+    """The server's reply to a status message that asks what differs; it repeats the time of the question."""
+    report = {"differences": dict(differences), "asked": get_time(question), "replied": time.time()}
+    return _make_message(HEARTBEAT, SERVER, receiver, {_INCARNATION: incarnation, _REPORT: report})
 
 
 def update_message(incarnation: str, sender: int, round_index: int, samples: int, weights: Any) -> Message:
@@ -122,6 +134,19 @@ def get_reason(message: Message) -> str:
 def get_status(message: Message) -> tuple[str, Any]:
     """A silo's status, and its handshake."""
     return str(message.get(MyMessage.MSG_ARG_KEY_CLIENT_STATUS)), message.get(_HANDSHAKE)
+
+
+def get_time(message: Message) -> float | None:
+    """When a silo has sent its status, in seconds since 1970; None if it is missing or invalid."""
+    sent = message.get(_TIME)
+    return float(sent) if isinstance(sent, float) and math.isfinite(sent) else None
+
+
+def get_report(message: Message) -> dict[str, Any] | None:
+    """The server's reply to a question what differs; None in any other message."""
+    report = message.get(_REPORT)
+    is_valid = isinstance(report, dict) and isinstance(report.get("differences"), dict)
+    return report if is_valid else None
 
 
 def get_num_samples(message: Message) -> int:

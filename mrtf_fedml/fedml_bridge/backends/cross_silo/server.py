@@ -21,12 +21,13 @@ from ...messages import pack_scale, pack_task, unpack_update
 from ...runner import RunOptions
 from ...session import Session
 from . import protocol
-from .handshake import Handshake
+from .handshake import MAX_CLOCK_DIFFERENCE, Handshake
 from .membership import Heartbeat, Membership
 from .party import Party, check_role, seconds_until
 from .payload_validation import PayloadSchema
 from .protocol import InvalidPayload
 from .transports.base import Unreachable
+from .transports.revocation import REASON as REVOKED
 
 _log = logging.getLogger(__name__)
 
@@ -137,14 +138,7 @@ class SiloServer(Party, Backend):
         self.session.status.update(
             client_names={client: f"silo {client + 1}" for client in range(len(self.transport.peers))}
         )
-        dataset = self.session.dataset
-        self.handshake = Handshake.create(
-            aggregator.get_model_params(),
-            dataset.class_names,
-            dataset.preprocessing.features,
-            settings.privacy,
-            dataset.encoder_digest,
-        )
+        self.handshake = Handshake.create(aggregator.get_model_params(), self.session.dataset, settings.privacy)
         self.handlers = {protocol.STATUS: self._on_status, protocol.UPDATE: self._on_update}
         self._faults: Counter[int] = Counter()
         #: The last rejected incarnation of each client with its time, and the clients whose last one was told so.
@@ -180,6 +174,17 @@ class SiloServer(Party, Backend):
             self._heartbeat.stop()
             self.transport.close(graceful=not reason and not self.membership.connected)
 
+    def _drop_revoked(self) -> None:
+        """Do not wait for silos whose certificates were revoked, and send them nothing."""
+        for party in self.transport.drop_revoked():
+            client = self.membership.client_of(party)
+            if client is None:
+                continue
+            _log.warning("silo %d is disconnected: %s", client + 1, REVOKED)
+            self.membership.mark_lost(client, self.membership.incarnation_of(client))
+            if client in self._round.pending:
+                self._round.record_reply(ClientFailure(client, REVOKED))
+
     def _report_clients(self) -> None:
         received = [client for client, reply in self._round.replies.items() if isinstance(reply, ClientUpdate)]
         self.session.status.update(connected=sorted(self.membership.connected), received=sorted(received))
@@ -191,6 +196,7 @@ class SiloServer(Party, Backend):
         deadline = time.monotonic() + seconds
         while len(self.membership.connected) < self.address.silos and time.monotonic() < deadline:
             self.handle(self.receive(seconds_until(deadline)))
+            self._drop_revoked()
             self._report_clients()
         missing = [index + 1 for index in range(self.address.silos) if index not in self.membership.connected]
         if missing:
@@ -199,6 +205,7 @@ class SiloServer(Party, Backend):
     def available_clients(self, settings: RunSettings) -> list[int]:
         """The connected silos."""
         self._handle_waiting_messages()
+        self._drop_revoked()
         self._report_clients()
         return sorted(self.membership.connected)
 
@@ -252,6 +259,7 @@ class SiloServer(Party, Backend):
         deadline, state = time.monotonic() + self.silo_settings.silo_timeout, self._round
         while time.monotonic() < deadline and (state.pending or self._needs_lost_silos()):
             self.handle(self.receive(seconds_until(deadline, 0.5)))
+            self._drop_revoked()
             connected = self.membership.connected
             state.mark_lost(connected)
             self._report_clients()
@@ -326,11 +334,19 @@ class SiloServer(Party, Backend):
         if client in self._exclusions:
             self._reject(client, incarnation, self._exclusions[client])
             return
-        mismatch = self.handshake.find_mismatch(handshake, client + 1)
-        if mismatch is not None:
-            self._reject(client, incarnation, mismatch)
+        differences = self.handshake.find_differences(handshake, client + 1)
+        if status == protocol.CHECK:
+            # `mrtf preflight` on a silo: it does not take part.
+            self.transport.send_nowait(
+                protocol.report_message(self.incarnation, self.membership.id_of(client), differences, message)
+            )
+            return
+        if differences:
+            self._reject(client, incarnation, "; ".join(differences.values()))
             return
         is_new = self.membership.record_message(client, incarnation)
+        if is_new:
+            self._compare_platforms(client, handshake, protocol.get_time(message))
         self._answer(client)
         if is_new and client in self._round.pending:
             # It was restarted during the round and has lost its task.
@@ -339,6 +355,25 @@ class SiloServer(Party, Backend):
                 self._repeat_task(client)
             else:
                 self._round.record_reply(ClientFailure(client, f"it was restarted {_MAX_RESTARTS + 1} times"))
+
+    def _compare_platforms(self, client: int, handshake: Any, sent: float | None) -> None:
+        """Report what does not prevent a silo from taking part: another PyTorch, a wrong clock."""
+        if handshake.get("torch") != self.handshake.torch:
+            _log.warning(
+                "silo %d has PyTorch %s and the server %s: results agree with those of one process up to rounding",
+                client + 1,
+                ascii(str(handshake.get("torch"))[:40]),
+                self.handshake.torch,
+            )
+        # A message may have waited while the server was refining, so a slow clock is reported at the start only.
+        difference = 0.0 if sent is None else sent - time.time()
+        if difference > MAX_CLOCK_DIFFERENCE or (difference < -MAX_CLOCK_DIFFERENCE and self._round.index < 0):
+            _log.warning(
+                "the clock of silo %d differs from the server's by %.0f s; correct the one that is wrong (NTP), or the "
+                "times in logs and certificates cannot be compared",
+                client + 1,
+                difference,
+            )
 
     def _answer(self, client: int) -> None:
         """Tell a silo that the server is alive."""

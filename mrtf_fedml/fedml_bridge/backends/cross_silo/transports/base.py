@@ -291,6 +291,10 @@ class Transport(ABC):
         """Free what `pack` has made."""
         run_in_thread(self._release_packed)
 
+    def drop_revoked(self) -> list[int]:
+        """Disconnect the peers whose certificates were revoked; the ids of those that were connected."""
+        return []
+
     @abstractmethod
     def close(self, graceful: bool = False) -> None:
         """Disconnect. `graceful`: the federation has ended normally, and all parties disconnect together."""

@@ -30,6 +30,8 @@ from .....config import SiloSettings
 from .....errors import UserError
 from .base import PartyAddress, Transport, Unreachable
 from .codec import UnreadableMessage, decode, encode, encode_weights
+from .revocation import REASON as REVOKED
+from .revocation import RevocationList, peer_digest
 from .tls import channel_credentials, check_own_certificate, find_identity_mismatch, party_name, server_credentials
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,9 @@ class _Servicer(gRPCCommManagerServicer):
         if reason is not None:
             _log.warning("a message was rejected: %s", reason)
             context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+        if not self._transport.record_certificate(caller, peer_digest(context.auth_context())):
+            _log.warning("a message of %s was rejected: %s", party_name(caller), REVOKED)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, REVOKED)
         if not self._transport.deliver(lambda: self._decode(caller, request.message)):
             # The sender retries.
             context.abort(grpc.StatusCode.UNAVAILABLE, "too many messages are waiting")
@@ -97,6 +102,9 @@ class GrpcTransport(Transport):
         self._channels: dict[int, grpc.Channel] = {}
         self._channels_lock = threading.Lock()
         self._calls: set[grpc.Future] = set()
+        self._revoked = RevocationList(settings.tls_revoked)
+        #: The digest of each caller's certificate.
+        self._digests: dict[int, str | None] = {}
         own = self._addresses[address.own_id]
         check_own_certificate(settings, address.own_id)
         options = [*_OPTIONS, ("grpc.max_receive_message_length", min(address.max_message_bytes, 2**31 - 1))]
@@ -108,6 +116,20 @@ class GrpcTransport(Transport):
     def uses_tls(self) -> bool:
         """Whether peers are authenticated by certificates."""
         return self._credentials is not None
+
+    def record_certificate(self, caller: int, digest: str | None) -> bool:
+        """Note the certificate of a caller; False if it is revoked."""
+        if digest in self._revoked:
+            return False
+        self._digests[caller] = digest
+        return True
+
+    def drop_revoked(self) -> list[int]:
+        """The callers whose certificates were revoked since their last message."""
+        dropped = [party for party, digest in list(self._digests.items()) if digest in self._revoked]
+        for party in dropped:
+            del self._digests[party]
+        return dropped
 
     def close(self, graceful: bool = False) -> None:
         """Close the port and the channels."""

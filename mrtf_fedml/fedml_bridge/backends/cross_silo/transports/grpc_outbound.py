@@ -31,6 +31,8 @@ from ..protocol import SERVER
 from .base import PartyAddress, Transport, run_in_thread
 from .codec import UnreadableMessage, decode, encode, encode_weights
 from .grpc import COMMON_OPTIONS, listen, open_channel, read_addresses
+from .revocation import REASON as REVOKED
+from .revocation import RevocationList, peer_digest
 from .tls import channel_credentials, check_own_certificate, find_identity_mismatch, party_name
 from .transfers import MAX_FRAME_BYTES, InvalidFrame, Link
 
@@ -95,6 +97,9 @@ class OutboundServer(_OutboundTransport):
         check_own_certificate(settings, address.own_id)
         self._uses_tls = settings.tls_certificate is not None
         self._links = {party: self._make_link(party) for party in self.peers}
+        self._revoked = RevocationList(settings.tls_revoked)
+        #: The current connection of each silo, and the digest of its certificate.
+        self._connections: dict[int, tuple[object, str | None]] = {}
         # A stream has a thread as long as it lasts. A silo has two for a moment, when it connects again.
         streams = 2 * len(self._links) + 4
         self._server = grpc.server(
@@ -120,19 +125,40 @@ class OutboundServer(_OutboundTransport):
         metadata = dict(context.invocation_metadata())
         self._check_caller(metadata, context)
         party, process = int(metadata["party"]), str(metadata["process"])
-        link = self._links[party]
+        link, digest = self._links[party], peer_digest(context.auth_context())
         connection = link.connect(process)
+        self._connections[party] = connection, digest
         if not context.add_callback(lambda: link.disconnect(connection)):
             link.disconnect(connection)
         context.send_initial_metadata(())
         _log.info("%s has connected", party_name(party))
         threading.Thread(
-            target=_read_frames, args=(link, connection, requests, context), name=f"reads {party}", daemon=True
+            target=_read_frames,
+            args=(link, connection, self._refuse_if_revoked(requests, digest), context),
+            name=f"reads {party}",
+            daemon=True,
         ).start()
         yield from link.frames(connection)
-        if link.process != process:
+        if digest in self._revoked:
+            context.set_code(grpc.StatusCode.PERMISSION_DENIED)
+            context.set_details(REVOKED)
+        elif link.process != process:
             context.set_code(grpc.StatusCode.ABORTED)
             context.set_details(f"another process has connected as {party_name(party)}")
+
+    def drop_revoked(self) -> list[int]:
+        """Disconnect the silos whose certificates were revoked; the ids of those that were connected."""
+        dropped = [party for party, (_, digest) in list(self._connections.items()) if digest in self._revoked]
+        for party in dropped:
+            self._links[party].disconnect(self._connections.pop(party)[0])
+        return dropped
+
+    def _refuse_if_revoked(self, requests: Iterator[bytes], digest: str | None) -> Iterator[bytes]:
+        """The frames that arrive before the certificate is revoked."""
+        for frame in requests:
+            if digest in self._revoked:
+                return
+            yield frame
 
     def _link(self, party: int) -> Link:
         return self._links[party]
@@ -147,6 +173,8 @@ class OutboundServer(_OutboundTransport):
         mismatch = find_identity_mismatch(context.auth_context(), int(party)) if self._uses_tls else None
         if mismatch is not None:
             _reject(context, grpc.StatusCode.PERMISSION_DENIED, mismatch)
+        if peer_digest(context.auth_context()) in self._revoked:
+            _reject(context, grpc.StatusCode.PERMISSION_DENIED, f"{party_name(int(party))}: {REVOKED}")
 
 
 class _Service(grpc.GenericRpcHandler):

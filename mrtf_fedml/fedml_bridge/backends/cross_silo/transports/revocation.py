@@ -10,39 +10,31 @@ from pathlib import Path
 from .....errors import UserError
 
 _PEM = "x509_pem_cert"
+REASON = "its certificate is revoked; the server's operator can issue a new one (mrtf invite --rotate)"
 
 
-class PeerCertificates:
-    """The certificate of each connected peer, and which of them are revoked.
+class RevocationList:
+    """The revoked certificates of a file, which is read again when it has changed.
 
     Args:
-        file: one SHA-256 of a revoked certificate per line, then anything; it is read again when it has changed. None:
-            nothing is revoked.
+        file: one SHA-256 of a certificate per line, then anything. None: nothing is revoked.
     """
 
     def __init__(self, file: str | None) -> None:
         self._path = None if file is None else Path(file).expanduser()
         self._version: tuple[int, int, int] | None = None
         self._digests: frozenset[str] = frozenset()
-        self._peers: dict[int, str] = {}
         # At the start a missing file is a mistake in the settings; later it is one that is being replaced.
         if self._path is not None and not self._path.is_file():
             raise UserError(f"comm_args.tls_revoked: there is no file {file!r}; correct the path, or leave the key out")
 
-    def record(self, party: int, auth_context: Mapping[str, Iterable[bytes]]) -> None:
-        """A peer has connected with this certificate."""
-        for pem in auth_context.get(_PEM, ()):
-            self._peers[party] = fingerprint(pem)
+    def __contains__(self, digest: str | None) -> bool:
+        self._read_changes()
+        return digest in self._digests
 
-    def find_revocation(self, party: int) -> str | None:
-        """The reason why the peer is refused; None if its certificate is not revoked."""
-        if self._peers.get(party) not in self._read_list():
-            return None
-        return f"the certificate of silo {party} is revoked; ask the server's operator for a new one"
-
-    def _read_list(self) -> frozenset[str]:
+    def _read_changes(self) -> None:
         if self._path is None:
-            return self._digests
+            return
         try:
             entry = self._path.stat()
             version = entry.st_ino, entry.st_mtime_ns, entry.st_size
@@ -53,9 +45,13 @@ class PeerCertificates:
         except OSError:
             # Keep what is known: a certificate that was revoked stays revoked.
             pass
-        return self._digests
 
 
-def fingerprint(pem: bytes) -> str:
+def peer_digest(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
+    """The SHA-256 of a caller's certificate; None without one."""
+    return next((certificate_digest(pem) for pem in auth_context.get(_PEM, ())), None)
+
+
+def certificate_digest(pem: bytes) -> str:
     """The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` computes it."""
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode())).hexdigest()

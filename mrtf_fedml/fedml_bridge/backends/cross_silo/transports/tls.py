@@ -7,9 +7,11 @@ its common name or a DNS name: `server`, `silo1`, `silo2` and so on.
 
 from __future__ import annotations
 
+import datetime
 import os
 import ssl
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def check_own_certificate(settings: SiloSettings, own_id: int) -> None:
     """
     if _read_files(settings) is None:
         return
-    names = _own_names(settings)
+    names = read_own_certificate(settings).names
     if party_name(own_id) not in names:
         raise UserError(
             f"comm_args.tls_certificate {settings.tls_certificate!r} is issued to "
@@ -76,8 +78,16 @@ def check_own_certificate(settings: SiloSettings, own_id: int) -> None:
         )
 
 
-def _own_names(settings: SiloSettings) -> set[str]:
-    """The names in this party's certificate.
+@dataclass(frozen=True)
+class OwnCertificate:
+    """The certificate of this party: the names in it, and when it expires."""
+
+    names: frozenset[str]
+    expires: datetime.datetime
+
+
+def read_own_certificate(settings: SiloSettings) -> OwnCertificate:
+    """The certificate of this party, if the authority has signed it and it is valid now.
 
     Python parses only the certificate of a peer, so this does a handshake with itself in memory.
     """
@@ -96,13 +106,20 @@ def _own_names(settings: SiloSettings) -> set[str]:
                 except ssl.SSLWantReadError:
                     continue
         certificate: dict[str, Any] = client.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(
+            f"comm_args.tls_certificate {settings.tls_certificate!r} is not valid ({error.verify_message}); ask the "
+            "server's operator for a new one, or correct tls_authority"
+        ) from None
     except (ssl.SSLError, OSError, ValueError) as error:
         raise UserError(
             f"the files of comm_args.tls_certificate, tls_key and tls_authority do not belong together ({error}); "
             "correct them"
         ) from None
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return {*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")}
+    alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    expires = datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), datetime.timezone.utc)
+    return OwnCertificate(frozenset([*common, *alternative]), expires)
 
 
 def _read_files(settings: SiloSettings) -> tuple[bytes, bytes, bytes] | None:
