@@ -122,7 +122,7 @@ def _check_config(config: Config) -> None:
     if data.dataset in ("npz", "csv", "images") and data.own_data_file is None and data.loader is None:
         raise UserError(
             f"data_args.dataset {data.dataset!r} names one file for all parties; across silos each has its own: set "
-            "own_data_file: data.npz (data_args)"
+            "own_data_file (data_args), such as own_data_file: data.csv"
         )
 
 
@@ -164,8 +164,8 @@ def _write_party(folder: Path, rank: int, name: str, config: Config) -> None:
     )
     script.chmod(0o755)
     data = config.get("data_args", {}).get("own_data_file")
-    arrays = "x_test, class_names" if rank == 0 else "x_train, y_train, class_names"
-    samples = f"put your samples into {data} ({arrays}), " if data else ""
+    arrays = " (x_test, class_names)" if rank == 0 else " (x_train, y_train, class_names)"
+    samples = f"put your samples into {data}{arrays if str(data).endswith('.npz') else ''}, " if data else ""
     (folder / "README").write_text(
         f"This folder is {_title(rank, name)}: install mrtf_fedml {__version__}, {samples}keep {_KEY} secret.\n"
         f"Check it with `mrtf preflight --cf {_CONFIG} {words}` in this folder, then run it with `bash start.sh`.\n"
