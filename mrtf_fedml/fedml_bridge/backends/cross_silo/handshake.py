@@ -18,9 +18,9 @@ MAX_CLOCK_DIFFERENCE = 60.0
 #: What is compared: field of the handshake -> its name in tables.
 ASPECTS = {
     "version": "version",
-    "model": "model",
     "encoder": "encoder",
     "features": "features",
+    "model": "model",
     "class_names": "classes",
     "privacy": "dp_args",
 }
@@ -77,6 +77,12 @@ class Handshake:
             found["version"] = (
                 f"silo {silo} has mrtf_fedml {version!a} and the server {self.version!r}; install the same version"
             )
+        if fields.get("encoder") != self.encoder:
+            found["encoder"] = (
+                f"the encoder of silo {silo} ({_format_digest(fields.get('encoder'))}) differs from the server's "
+                f"({_format_digest(self.encoder)}); give all parties the same files and the same encoder keys of "
+                "model_args"
+            )
         features = fields.get("features")
         if features is not None and self.features is not None and features != self.features:
             difference = _feature_difference(features, self.features)
@@ -86,12 +92,6 @@ class Handshake:
             )
         if fields.get("model") != self.model:
             found["model"] = f"the model of silo {silo} differs from the server's; use the same model_args and classes"
-        if fields.get("encoder") != self.encoder:
-            found["encoder"] = (
-                f"the encoder of silo {silo} ({_format_digest(fields.get('encoder'))}) differs from the server's "
-                f"({_format_digest(self.encoder)}); give all parties the same files and the same encoder keys of "
-                "model_args"
-            )
         names = fields.get("class_names")
         if names is not None and self.class_names is not None and names != self.class_names:
             found["class_names"] = (
