@@ -179,6 +179,13 @@ class Algorithm:
         after = replace(state, round=state.round + 1, weights=aggregated, prediction_weights=aggregated)
         return after, RoundReport()
 
+    def evaluation_state(self, state: ServerState, server: ServerContext) -> ServerState | None:
+        """The state from which clients get one last task after the rounds: evaluate what predicts, do not train.
+
+        `client_payload` marks such a task, and `train_client` returns the weights that it received. None: no such task.
+        """
+        return None
+
     def prediction_logits(self, state: ServerState, server: ServerContext) -> Tensor:
         """Predictions for the server's samples, [M, C]: logits, or logarithms of probabilities.
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from .base import Algorithm
 from .local_training import LocalTerm
+from .server_context import ServerContext
 from .types import ClientTask, ClientUpdate, Memory, Payload, ServerState, Weights
 
 
@@ -59,6 +60,10 @@ class AlgorithmWrapper(Algorithm):
     def aggregate(self, updates: list[ClientUpdate]) -> Weights:
         """The inner algorithm's."""
         return self.inner.aggregate(updates)
+
+    def evaluation_state(self, state: ServerState, server: ServerContext) -> ServerState | None:
+        """The inner algorithm's."""
+        return self.inner.evaluation_state(self.inner_state(state), server)
 
     def skip_round(self, state: ServerState) -> ServerState:
         """The inner algorithm's; the wrapper's memory stays."""

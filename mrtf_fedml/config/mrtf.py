@@ -58,12 +58,14 @@ class MrTFSettings:
     #: Which model predicts: `refined` (the paper), `aggregated`, `client_validated` (the one that the clients find
     #: better, and a mix where they find both equal; needs `client_validation`), or package.module:Class.
     predict_with: str = "refined"
-    #: Let each selected client count, before it trains, how many of its own samples the server's last models classify
-    #: correctly: the run then reports the accuracy that the clients estimate. A client receives one more model and
-    #: reports seven numbers. `validation_fraction` above 0 switches it on too.
+    #: Let clients hold out labelled samples (`validation_fraction`). Before it trains, each selected client counts how
+    #: many of them the server's last models classify correctly: it receives one more model and reports three integers.
+    #: After the last round the clients evaluate the model that predicts, and the run reports an estimated accuracy
+    #: with its interval. `validation_fraction` above 0 switches it on too.
     client_validation: bool = False
-    #: The fraction of each client's samples that is held out from training for validation; 0: it validates on its
-    #: training samples, which is optimistic. Not given: 0.1 if every client participates in every round, else 0.
+    #: The fraction of each client's samples, class by class, that is never trained on. A client with fewer than four
+    #: samples trains on all. 0: clients validate on their training samples, and no accuracy is estimated. Not given:
+    #: 0.1 where clients validate.
     validation_fraction: Annotated[float, Field(ge=0, le=0.5)] | None = None
     #: The largest weight of the last round's targets in this round's. Less while the clients have learnt little, and
     #: where the local models agree. 0 keeps nothing.

@@ -41,8 +41,7 @@ OWN_DATA = "tuned"
 RESOLVED_SECTION = "resolved_args"
 _EXPLICIT_KEYS = "explicit"
 
-#: The validation fraction where every client participates in every round and none is given: such clients have just
-#: trained on all their samples.
+#: The validation fraction where none is given (docs/explanation/estimates.md).
 _VALIDATION_FRACTION = 0.1
 #: What needs clients that validate, and its replacement where they do not.
 _WITHOUT_VALIDATION = {"predict_with": "refined", "broadcast": "aggregated"}
@@ -108,7 +107,7 @@ def resolve_settings(
         settings = _without_validation(settings, explicit)
     fraction = settings.validation_fraction
     if fraction is None:
-        fraction = _VALIDATION_FRACTION if facts.participation == 1 else 0.0
+        fraction = _VALIDATION_FRACTION
     return replace(settings, client_validation=validates, validation_fraction=fraction if validates else 0.0)
 
 

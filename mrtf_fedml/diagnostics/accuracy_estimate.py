@@ -1,151 +1,313 @@
-"""The accuracy that the clients estimate on their own samples, and what it says about a run.
+"""The accuracy of a run's labels, estimated from the clients' held-out samples, and what it says about the run.
 
-Any algorithm may report it. The metrics that are read here, all optional but the first two, are `estimated_accuracy`,
-`estimated_accuracy_stderr`, `estimated_accuracy_unweighted` and its `_stderr`, `estimated_optimism`, `estimated_gain`
-and its `_stderr`, and `refined_share`.
+After the last round the clients evaluate the model that predicts (`algorithms/evaluation.py`). The server's classes may
+be more or less frequent than the clients', so the accuracy is the post-stratified one: the recall of each class,
+weighted by the class frequencies of the server's samples, which are estimated by maximum likelihood from the predicted
+classes and the clients' confusion table (Saerens et al. 2002; Lipton et al. 2018). The interval is that of Korn and
+Graubard (1998) for proportions from clustered samples: the clients are the clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .shift import NeighbourStatistics, is_shifted, min_wrong_fraction
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from ..algorithms.evaluation import EvaluationCounts, weight_caps
+from ..data.formatting import format_list
+
+Array = npt.NDArray[np.float64]
+
+#: The coverage of the interval.
+CONFIDENCE = 0.95
+#: Each class gets so many samples with the accuracy of all classes together: a class with few samples of its own, or
+#: none, is not taken as always right or always wrong.
+_PRIOR_SAMPLES = 2.0
+#: Steps of the estimate of the class frequencies; each step increases the likelihood.
+_EM_STEPS = 200
+#: A client contradicts the others if its accuracy differs from what theirs predict by so much, and so many errors.
+_CONTRADICTION, _CONTRADICTION_ERRORS = 0.25, 4.0
+#: With fewer clients it is not clear who contradicts whom.
+_MIN_CLIENTS_FOR_CONTRADICTION = 4
 #: An accuracy below this, beyond chance, is a warning.
 _LOW_ACCURACY = 2 / 3
-#: From this difference on the reader is informed that samples were weighted by the server's classes.
-_WEIGHTING_SHOWN = 0.05
 #: Refining is worse if it loses at least this much, and this many standard errors: counts of five rounds correlate.
 _MIN_LOSS, _LOSS_STDERRS = 0.01, 2.0
-#: Below this training loss clients overfit the samples on which they estimate (docs/explanation/estimates.md).
-_OVERFITTED_LOSS = 0.1
 #: The remedy depends on whether a holdout is possible: across silos no process has the clients' samples.
 _REMEDIES = {
     True: "`mrtf compare --holdout 0.2` shows which algorithm suits these data",
     False: "federated_optimizer FedAvg does not refine",
 }
-OWN_SAMPLES = "the clients' own samples"
 
 
 @dataclass(frozen=True)
 class AccuracyEstimate:
-    """What the clients of the last rounds estimate on their own samples.
+    """The estimated accuracy on samples like the clients', with the server's class frequencies.
 
     Attributes:
         accuracy: of the model that predicts.
-        stderr: its standard error.
-        gain: the accuracy of the refined model less that of the aggregated one; None if not estimated.
-        gain_stderr: its standard error.
-        refined_predicts: whether the refined model predicts.
-        allows_holdout: whether the run could be repeated with a holdout of the clients' samples.
-        unweighted: accuracy and standard error with the clients' class frequencies, where the first two fields are
-            weighted by the server's predicted ones.
-        is_optimistic: whether the clients overfit the samples on which they estimate, and nothing corrects for it.
+        low: the lower end of the 95 % interval of the accuracy on the server's samples.
+        high: its upper end.
+        clients: how many clients evaluated.
+        samples: how many held-out samples they evaluated.
+        recall: of each class: the estimate and the ends of its interval; None where no client held out a sample.
+        contradicting: clients whose counts contradict the others': their accuracy, and the one that the others predict.
     """
 
     accuracy: float
-    stderr: float
-    gain: float | None = None
-    gain_stderr: float = 0.0
-    refined_predicts: bool = True
-    allows_holdout: bool = True
-    unweighted: tuple[float, float] | None = None
-    is_optimistic: bool = False
+    low: float
+    high: float
+    clients: int
+    samples: int
+    recall: tuple[tuple[float, float, float] | None, ...]
+    contradicting: Mapping[int, tuple[float, float]]
 
-    @classmethod
-    def from_metrics(cls, line: Mapping[str, Any], allows_holdout: bool = True) -> AccuracyEstimate | None:
-        """Read from a round's metrics; None if the algorithm estimates nothing."""
-        accuracy, stderr = line.get("estimated_accuracy"), line.get("estimated_accuracy_stderr")
-        if accuracy is None or stderr is None:
-            return None
-        plain = line.get("estimated_accuracy_unweighted")
-        plain_stderr = line.get("estimated_accuracy_unweighted_stderr")
-        loss = line.get("train_loss")
-        return cls(
-            accuracy=accuracy,
-            stderr=stderr,
-            gain=line.get("estimated_gain"),
-            gain_stderr=line.get("estimated_gain_stderr") or 0.0,
-            refined_predicts=line.get("refined_share", 1) > 0,
-            allows_holdout=allows_holdout,
-            unweighted=None if plain is None or plain_stderr is None else (plain, plain_stderr),
-            is_optimistic=loss is not None and loss < _OVERFITTED_LOSS and "estimated_optimism" not in line,
-        )
+
+def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Tensor) -> AccuracyEstimate | None:
+    """The accuracy of the predicted labels; None if no client held out a sample.
+
+    Args:
+        evaluations: by client.
+        predicted: the labels of the server's samples, [M].
+    """
+    counts = {client: each for client, each in evaluations.items() if each.samples > 0}
+    if not counts:
+        return None
+    tables = np.stack([each.confusion.double().numpy() for each in counts.values()])
+    caps = np.array(weight_caps([each.samples for each in counts.values()]))
+    weighted = tables * caps[:, None, None]
+    classes = tables.shape[1]
+    confusion = smooth_confusion(weighted.sum(axis=0))
+    predicted_counts = torch.bincount(predicted.flatten().cpu(), minlength=classes).double().numpy()
+    frequencies = estimate_class_frequencies(confusion, predicted_counts)
+    accuracy = float(frequencies @ confusion.diagonal())
+    size = _effective_samples(weighted, confusion.diagonal(), frequencies, accuracy, int(tables.sum()))
+    # The accuracy on these M samples differs by chance from that on all samples like them.
+    low, high = clopper_pearson(accuracy, 1.0 / (1.0 / size + 1.0 / len(predicted)))
+    held = weighted.sum(axis=(0, 2))
+    recall = [
+        (float(confusion[label, label]), *clopper_pearson(float(confusion[label, label]), held[label] + _PRIOR_SAMPLES))
+        if held[label] > 0
+        else None
+        for label in range(classes)
+    ]
+    contradicting = find_contradictions(dict(zip(counts, tables, strict=True)))
+    return AccuracyEstimate(accuracy, low, high, len(counts), int(tables.sum()), tuple(recall), contradicting)
+
+
+def smooth_confusion(table: Array) -> Array:
+    """P(predicted class | class), [C, C], with `_PRIOR_SAMPLES` per class of the accuracy of all classes together.
+
+    >>> smooth_confusion(np.array([[8.0, 0.0], [0.0, 0.0]])).round(2).tolist()
+    [[0.98, 0.02], [0.1, 0.9]]
+    """
+    classes = len(table)
+    # One error and one correct sample more: a perfect score of a few samples is no proof (Laplace).
+    accuracy = (np.trace(table) + 1.0) / (table.sum() + 2.0)
+    prior = np.full((classes, classes), (1 - accuracy) / max(classes - 1, 1))
+    np.fill_diagonal(prior, accuracy)
+    smoothed = table + _PRIOR_SAMPLES * prior
+    return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
+
+
+def estimate_class_frequencies(confusion: Array, predicted: Array) -> Array:
+    """The class frequencies q of the server's samples that make its predicted classes most likely, [C].
+
+    Maximum likelihood of the mixture P(predicted = j) = sum_c q_c confusion[c, j], by expectation maximisation from
+    equal frequencies.
+
+    >>> estimate_class_frequencies(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([55.0, 45.0])).round(2).tolist()
+    [0.5, 0.5]
+    """
+    frequencies = np.full(len(confusion), 1.0 / len(confusion))
+    shares = predicted / predicted.sum()
+    for _ in range(_EM_STEPS):
+        joint = frequencies[:, None] * confusion
+        frequencies = (joint / joint.sum(axis=0)) @ shares
+    return np.asarray(frequencies)
+
+
+def clopper_pearson(accuracy: float, samples: float) -> tuple[float, float]:
+    """The exact 95 % interval of a proportion of so many samples; the number need not be an integer.
+
+    >>> [round(end, 3) for end in clopper_pearson(0.9, 100)]
+    [0.824, 0.951]
+    """
+    from scipy.stats import beta
+
+    tail, correct = (1 - CONFIDENCE) / 2, accuracy * samples
+    low = float(beta.ppf(tail, correct, samples - correct + 1)) if correct > 0 else 0.0
+    high = float(beta.ppf(1 - tail, correct + 1, samples - correct)) if correct < samples else 1.0
+    return low, high
+
+
+def _effective_samples(weighted: Array, recall: Array, frequencies: Array, accuracy: float, samples: int) -> float:
+    """How many independent samples would give the same precision (Korn and Graubard).
+
+    The variance over clients is that of the linearised estimate (Cochran 1977); the quantile of t replaces the normal
+    one for few clients. Never more than the samples that the class weights leave (Kish).
+    """
+    from scipy.stats import t as student
+
+    held = weighted.sum(axis=(0, 2)) + _PRIOR_SAMPLES
+    most = 1.0 / float((frequencies**2 / held).sum())
+    clients = len(weighted)
+    if clients < 2:
+        return most
+    correct = weighted.diagonal(axis1=1, axis2=2)
+    influence = ((correct - recall * weighted.sum(axis=2)) * (frequencies / held)).sum(axis=1)
+    variance = float((influence**2).sum()) * clients / (clients - 1)
+    if variance <= 0:
+        return most
+    tail = (1 + CONFIDENCE) / 2
+    quantiles = student.ppf(tail, max(samples - 1, 1)) / student.ppf(tail, clients - 1)
+    return float(min(most, max(1.0, accuracy * (1 - accuracy) / variance * quantiles**2)))
+
+
+def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, float]]:
+    """Clients whose counts contradict the others', with their accuracy and the one that the others' recalls predict.
+
+    The spread of all clients' differences is the error: where clients truly differ, none is named.
+
+    >>> honest, wrong = np.array([[20.0, 0.0], [1.0, 19.0]]), np.array([[0.0, 20.0], [20.0, 0.0]])
+    >>> find_contradictions({0: honest, 1: honest, 2: honest, 3: honest, 4: wrong})
+    {4: (0.0, 0.9744...)}
+    """
+    if len(tables) < _MIN_CLIENTS_FOR_CONTRADICTION:
+        return {}
+    found, differences, errors = {}, {}, {}
+    caps = dict(zip(tables, weight_caps([int(table.sum()) for table in tables.values()]), strict=True))
+    total = sum(caps[client] * table for client, table in tables.items())
+    for client, table in tables.items():
+        recall = smooth_confusion(total - caps[client] * table).diagonal()
+        held = table.sum(axis=1)
+        expected, own = float(held @ recall / held.sum()), float(np.trace(table) / held.sum())
+        found[client], differences[client] = (own, expected), own - expected
+        errors[client] = math.sqrt(float(held @ (recall * (1 - recall)))) / held.sum()
+    median = float(np.median(list(differences.values())))
+    # The median absolute deviation, scaled to the standard deviation of a normal distribution.
+    spread = 1.4826 * float(np.median([abs(each - median) for each in differences.values()]))
+    return {
+        client: found[client]
+        for client, each in differences.items()
+        if abs(each - median) >= max(_CONTRADICTION, _CONTRADICTION_ERRORS * math.hypot(spread, errors[client]))
+    }
+
+
+def warn_contradicting_clients(estimate: AccuracyEstimate | None) -> str | None:
+    """A warning that names clients whose counts contradict the others'."""
+    if estimate is None or not estimate.contradicting:
+        return None
+    findings = format_list(
+        f"client {client} reports {own:.2f} where the others' samples predict {expected:.2f}"
+        for client, (own, expected) in estimate.contradicting.items()
+    )
+    return (
+        f"the accuracies that clients report contradict each other ({findings}): such a client has other data or wrong "
+        "counts, and the estimate is uncertain; check that client"
+    )
 
 
 def warn_low_accuracy(estimate: AccuracyEstimate | None) -> str | None:
-    """A warning if few predictions are right.
+    """A warning if few predictions are right."""
+    if estimate is None or estimate.high >= _LOW_ACCURACY:
+        return None
+    return (
+        f"the model predicts {estimate.accuracy:.0%} of the clients' held-out samples correctly, and probably no more "
+        "of the server's; train for more rounds, or try another learning_rate or model"
+    )
 
-    The weighted estimate depends on the server's predicted classes, so it is trusted only as far as predictions are
-    right on the clients' samples.
+
+@dataclass(frozen=True)
+class RefiningGain:
+    """What the clients of the last rounds found of the two candidates.
+
+    Attributes:
+        gain: the accuracy of the refined model less that of the aggregated one.
+        stderr: its standard error.
+        refined_predicts: whether the refined model predicts.
+        allows_holdout: whether the run could be repeated with a holdout of the clients' samples.
     """
-    if estimate is None:
-        return None
-    plain, stderr = estimate.unweighted or (estimate.accuracy, estimate.stderr)
-    if plain + plain * (estimate.accuracy - plain) + stderr >= _LOW_ACCURACY:
-        return None
-    return (
-        f"the model predicts {plain:.0%} of the clients' own samples correctly, and probably no more of the server's; "
-        "train for more rounds, or try another learning_rate or model"
-    )
+
+    gain: float
+    stderr: float
+    refined_predicts: bool = True
+    allows_holdout: bool = True
+
+    @classmethod
+    def from_metrics(cls, line: Mapping[str, Any], allows_holdout: bool = True) -> RefiningGain | None:
+        """Read from a round's metrics (`estimated_gain` and its `_stderr`, `refined_share`); None without them."""
+        if line.get("estimated_gain") is None:
+            return None
+        stderr = line.get("estimated_gain_stderr") or 0.0
+        return cls(line["estimated_gain"], stderr, line.get("refined_share", 1) > 0, allows_holdout)
+
+    def describe_loss(self) -> str:
+        """The loss by refining and its error."""
+        return f"by {-self.gain:.3f} ± {self.stderr:.3f} on the clients' held-out samples"
 
 
-def warn_refining_hurts(estimate: AccuracyEstimate | None) -> str | None:
+def warn_refining_hurts(found: RefiningGain | None) -> str | None:
     """A warning if the refined model predicts although the aggregated one is more accurate."""
-    if estimate is None or estimate.gain is None or not estimate.refined_predicts:
-        return None
-    if -estimate.gain < max(_MIN_LOSS, _LOSS_STDERRS * estimate.gain_stderr):
+    if found is None or not found.refined_predicts or -found.gain < max(_MIN_LOSS, _LOSS_STDERRS * found.stderr):
         return None
     return (
-        f"the refined model, which predicts, is less accurate than the aggregated one ({_format_loss(estimate)}); "
-        f"{_REMEDIES[estimate.allows_holdout]}, `predict_with: client_validated` selects the better model"
+        f"the refined model, which predicts, is less accurate than the aggregated one ({found.describe_loss()}); "
+        f"{_REMEDIES[found.allows_holdout]}, `predict_with: client_validated` selects the better model"
     )
 
 
-def note_aggregated_predicts(estimate: AccuracyEstimate | None) -> str | None:
+def note_aggregated_predicts(found: RefiningGain | None) -> str | None:
     """A note if the aggregated model predicts because it is more accurate than the refined one."""
-    if estimate is None or estimate.gain is None or estimate.refined_predicts:
-        return None
-    if -estimate.gain <= estimate.gain_stderr:
+    if found is None or found.refined_predicts or -found.gain <= found.stderr:
         return None
     return (
         "refining may not help on these data: the aggregated model is more accurate than the refined one "
-        f"({_format_loss(estimate)}), so it predicts; {_REMEDIES[estimate.allows_holdout]}"
+        f"({found.describe_loss()}), so it predicts; {_REMEDIES[found.allows_holdout]}"
     )
 
 
-def describe_basis(estimate: AccuracyEstimate | None, neighbours: NeighbourStatistics | None) -> str | None:
-    """On which samples the estimate was measured, and what limits its validity for the server's samples."""
-    if estimate is None:
-        return None
-    plain = estimate.accuracy if estimate.unweighted is None else estimate.unweighted[0]
-    basis = OWN_SAMPLES
-    if abs(estimate.accuracy - plain) >= _WEIGHTING_SHOWN:
-        basis += f", weighted by the server's predicted classes ({plain:.2f} unweighted)"
-    if estimate.is_optimistic:
-        basis += ", optimistic: the clients trained on them"
-    if neighbours is None:
-        return f"{basis}, not compared with the server's"
-    if is_shifted(neighbours):
-        return f"{basis}, which differ from the server's"
-    upper_bound = 1 - min_wrong_fraction(neighbours)
-    is_too_high = estimate.accuracy - estimate.stderr > upper_bound
-    return f"{basis}; nearest neighbours suggest at most {upper_bound:.2f}" if is_too_high else basis
+def summarize_estimate(
+    estimate: AccuracyEstimate | None, reason: str | None, class_names: Sequence[str]
+) -> dict[str, Any]:
+    """The entries of summary.json.
+
+    Args:
+        estimate: of the run; None if there is none.
+        reason: why there is none, or why it must not be stated; None where it may.
+        class_names: C of them.
+    """
+    if estimate is None or reason is not None:
+        return {"estimated_accuracy": None, "estimated_accuracy_interval": None, "no_estimate_because": reason}
+    return {
+        "estimated_accuracy": estimate.accuracy,
+        "estimated_accuracy_interval": [estimate.low, estimate.high],
+        "no_estimate_because": None,
+        "validation_clients": estimate.clients,
+        "validation_samples": estimate.samples,
+        "estimated_recall": {
+            name: None if recall is None else list(recall)
+            for name, recall in zip(class_names, estimate.recall, strict=True)
+        },
+    }
 
 
 def format_estimate(summary: Mapping[str, Any]) -> str | None:
-    """The estimate in summary.json with its error and its basis; None if there is none.
+    """The estimate in summary.json with its interval, or why there is none; None if nothing is known.
 
-    >>> format_estimate({"estimated_accuracy": 0.816, "estimated_accuracy_stderr": 0.028})
-    "0.82 ± 0.03 (measured on the clients' own samples)"
+    >>> format_estimate({"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]})
+    '0.82 (95% interval 0.76 to 0.86)'
+    >>> format_estimate({"estimated_accuracy": None, "no_estimate_because": "no client holds samples out"})
+    'no estimate: no client holds samples out'
     """
     if summary.get("estimated_accuracy") is None:
-        return None
-    number = f"{summary['estimated_accuracy']:.2f} ± {summary['estimated_accuracy_stderr']:.2f}"
-    return f"{number} (measured on {summary.get('estimate_basis') or OWN_SAMPLES})"
-
-
-def _format_loss(estimate: AccuracyEstimate) -> str:
-    return f"by {-(estimate.gain or 0.0):.3f} ± {estimate.gain_stderr:.3f} on {OWN_SAMPLES}"
+        reason = summary.get("no_estimate_because")
+        return None if reason is None else f"no estimate: {reason}"
+    low, high = summary["estimated_accuracy_interval"]
+    return f"{summary['estimated_accuracy']:.2f} ({CONFIDENCE:.0%} interval {low:.2f} to {high:.2f})"

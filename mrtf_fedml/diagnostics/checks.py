@@ -21,14 +21,18 @@ from ..data.formatting import format_list
 from ..models.inference import predict_logits
 from .accuracy_estimate import (
     AccuracyEstimate,
-    describe_basis,
+    RefiningGain,
+    estimate_accuracy,
     note_aggregated_predicts,
+    summarize_estimate,
+    warn_contradicting_clients,
     warn_low_accuracy,
     warn_refining_hurts,
 )
 from .client_consistency import find_suspects, warn_inconsistent_clients, warn_suspects
 from .shift import (
     NeighbourStatistics,
+    describe_shift,
     is_shifted,
     supports_predictions,
     warn_contradicted_labels,
@@ -76,7 +80,8 @@ class RunEvidence:
         teacher_labels: the class that each model of the last round predicts, [T, M]; None if unknown.
         teacher_clients: the clients of these models.
         neighbours: the server's samples compared with the clients' nearest ones; None if unknown.
-        estimate: the clients' accuracy estimate; None if there is none.
+        estimate: the accuracy estimate from the clients' held-out samples; None if there is none.
+        gain: what the clients found of the refined model in the last rounds; None if nothing.
         class_recall: the clients' samples of each class, and how many the model predicts right, [2, C]; None if
             unknown.
     """
@@ -92,6 +97,7 @@ class RunEvidence:
     teacher_clients: Sequence[int] = ()
     neighbours: NeighbourStatistics | None = None
     estimate: AccuracyEstimate | None = None
+    gain: RefiningGain | None = None
     class_recall: Tensor | None = None
 
 
@@ -125,17 +131,15 @@ class RunChecks(Callback):
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Check the whole run, also the rounds before a resume."""
         metrics = run.directory.read_metrics()
-        last = metrics[-1] if metrics else {}
         evidence = self._collect(run, metrics, is_interrupted=bool(summary.get("interrupted")))
         warnings = [*find_warnings(evidence), *warn_suspects(metrics)]
-        note = note_aggregated_predicts(evidence.estimate)
+        note = note_aggregated_predicts(evidence.gain)
         for warning in warnings:
             _log.warning("%s", warning)
         summary["warnings"] = warnings
         summary["notes"] = [] if note is None else [note]
-        summary["estimated_accuracy"] = last.get("estimated_accuracy")
-        summary["estimated_accuracy_stderr"] = last.get("estimated_accuracy_stderr")
-        summary["estimate_basis"] = describe_basis(evidence.estimate, evidence.neighbours)
+        reason = find_estimate_obstacle(evidence)
+        summary.update(summarize_estimate(evidence.estimate, reason, self.class_names))
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
         counts, record, logits = self.class_counts, run.record, run.prediction_logits()
@@ -160,7 +164,8 @@ class RunChecks(Callback):
             teacher_clients=[] if record is None else [update.client for update in record.replies.updates],
             # After Ctrl-C the user waits only for results of finished rounds.
             neighbours=None if is_interrupted else self.compare_neighbours(logits.argmax(dim=1).cpu()),
-            estimate=AccuracyEstimate.from_metrics(
+            estimate=estimate_accuracy(run.evaluations, logits.argmax(dim=1)),
+            gain=RefiningGain.from_metrics(
                 metrics[-1] if metrics else {}, allows_holdout=run.settings.common.training_type == "simulation"
             ),
             class_recall=None if is_interrupted else self.count_recall(),
@@ -176,7 +181,8 @@ def find_warnings(evidence: RunEvidence) -> list[str]:
         or warn_poor_fit(*curves)
         or warn_low_accuracy(evidence.estimate)
         or warn_missed_classes(evidence.class_recall, evidence.class_names),
-        warn_refining_hurts(evidence.estimate),
+        warn_contradicting_clients(evidence.estimate),
+        warn_refining_hurts(evidence.gain),
         warn_novel_samples(evidence.neighbours) or warn_contradicted_labels(evidence.neighbours),
         _warn_absent_classes(evidence),
         _warn_too_few_samples(evidence),
@@ -201,6 +207,15 @@ def find_warnings(evidence: RunEvidence) -> list[str]:
                 evidence.class_names,
             )
     return [warning for warning in warnings if warning is not None]
+
+
+def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
+    """Why no estimated accuracy is stated; None if one may be, or none was to be expected."""
+    if evidence.estimate is None:
+        return None
+    if evidence.neighbours is not None and is_shifted(evidence.neighbours):
+        return f"the server's samples differ from the clients' ({describe_shift(evidence.neighbours)})"
+    return None
 
 
 def count_recalled(model: nn.Module, inputs: Tensor, labels: Tensor, classes: int) -> Tensor | None:

@@ -115,9 +115,7 @@ def _metrics_section(data: RunData) -> str:
     cards = "".join(card(chart, name) for name, chart in charts.metric_charts(data.metrics, data.metric_labels))
     if not cards:
         return ""
-    basis = (data.summary or {}).get("estimate_basis")
-    text = f"{_METRICS_NOTE} The clients' estimates are based on {basis}." if basis else _METRICS_NOTE
-    return f'{heading("Metrics of the algorithm", "metrics")}\n{paragraph(text)}\n<div class="three">{cards}</div>'
+    return f'{heading("Metrics of the algorithm", "metrics")}\n{paragraph(_METRICS_NOTE)}\n<div class="three">{cards}</div>'
 
 
 def _predictions_section(predictions: Predictions, agreement: Floats | None) -> str:

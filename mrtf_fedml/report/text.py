@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..diagnostics.accuracy_estimate import format_estimate
 from ..training.run_directory import has_used_update
 from .run_data import Predictions, RunData
 
@@ -21,8 +22,9 @@ _LABELS = {
     "rounds_requested": "requested rounds",
     "seconds": "computing time",
     "estimated_accuracy": "accuracy, estimated by the clients",
-    "estimated_accuracy_stderr": "standard error of the estimate",
-    "estimate_basis": "basis of the estimate",
+    "no_estimate_because": "no estimated accuracy, because",
+    "validation_clients": "clients that evaluated the model",
+    "validation_samples": "held-out samples that they evaluated",
     "mean_accuracy_over_rounds": "mean accuracy over the rounds",
     "macro_f1": "macro F1",
     "epsilon_server": "privacy budget epsilon, towards the server",
@@ -52,9 +54,11 @@ def key_numbers(data: RunData) -> list[tuple[str, str]]:
         if aggregated is not None:
             numbers.append((_format_fraction(aggregated), "accuracy of the aggregated model"))
     elif data.predictions is not None:
-        estimate = _format_estimate(data)
-        if estimate is not None:
-            numbers.append((estimate, f"accuracy, estimated by the clients{_estimate_basis(data)}"))
+        summary = data.summary or {}
+        if summary.get("estimated_accuracy") is not None:
+            low, high = summary["estimated_accuracy_interval"]
+            label = f"estimated accuracy, 95% interval {low:.2f} to {high:.2f}"
+            numbers.append((_format_fraction(summary["estimated_accuracy"]), label))
         numbers.append((_format_fraction(float(data.predictions.confidences.mean())), "mean confidence"))
     if data.predictions is not None:
         numbers.append((f"{len(data.predictions.ids):,}", "samples labelled"))
@@ -176,10 +180,8 @@ def format_duration(seconds: float) -> str:
 def _describe_accuracy(data: RunData, predictions: Predictions) -> str:
     evaluation = data.evaluation
     if evaluation is None:
-        mean, estimate = _format_fraction(float(predictions.confidences.mean())), _format_estimate(data)
-        sentence = (
-            "" if estimate is None else f"Accuracy, estimated by the clients{_estimate_basis(data)}: {estimate}. "
-        )
+        mean, estimate = _format_fraction(float(predictions.confidences.mean())), format_estimate(data.summary or {})
+        sentence = "" if estimate is None else f"Accuracy, estimated on the clients' held-out samples: {estimate}. "
         return f"{sentence}The true labels are not known. Mean confidence: {mean}."
     accuracy = _format_fraction(evaluation.accuracy)
     labelled = evaluation.labelled_samples
@@ -208,20 +210,6 @@ def _format_summary_value(key: str, value: Any) -> str:
     if key.startswith(("epsilon_", "privacy_")) and isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def _format_estimate(data: RunData) -> str | None:
-    """The clients' estimate of the accuracy with its standard error; None without an estimate."""
-    summary = data.summary or {}
-    if summary.get("estimated_accuracy") is None:
-        return None
-    return f"{_format_fraction(summary['estimated_accuracy'])} ± {summary['estimated_accuracy_stderr']:.2f}"
-
-
-def _estimate_basis(data: RunData) -> str:
-    """The samples that the estimate is based on, if the reader must know them."""
-    basis = (data.summary or {}).get("estimate_basis")
-    return f" on {basis}" if basis else ""
 
 
 def _format_fraction(fraction: float) -> str:

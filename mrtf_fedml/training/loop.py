@@ -14,11 +14,12 @@ from typing import Any
 from torch import Tensor
 
 from ..algorithms import Algorithm, ServerContext, ServerState
+from ..algorithms.evaluation import EvaluationCounts
 from ..callbacks.base import Callback
 from ..config import RunSettings
 from ..errors import RunInterrupted, RunStopped, WriteError
 from .evaluation import Evaluation
-from .round import AggregationHooks, Backend, RoundRecord, run_round
+from .round import AggregationHooks, Backend, RoundRecord, collect_evaluations, run_round
 from .run_directory import RunDirectory, has_used_update
 from .server import Server
 
@@ -45,6 +46,8 @@ class Run:
         self.stop_reason: str | None = None
         #: The last finished round; None before the first one of this process. No label is in it.
         self.record: RoundRecord | None = None
+        #: After the last round, what each client reports about the model that predicts; empty where none does.
+        self.evaluations: dict[int, EvaluationCounts] = {}
         self._evaluation = evaluation
         self._hooks = hooks or AggregationHooks()
         self._cached_logits: tuple[ServerState, Tensor] | None = None
@@ -78,6 +81,14 @@ class Run:
     def rounds_left(self) -> int:
         """0 if a run was killed after its last round and only its results are to be written."""
         return max(0, self.rounds - self.server.state.round)
+
+    @property
+    def needs_clients(self) -> bool:
+        """Whether rounds are left, or an evaluation by the clients that has not been saved."""
+        if self.rounds_left:
+            return True
+        has_evaluation = self.directory.read_evaluations(self.state.round) is not None
+        return not has_evaluation and self.algorithm.evaluation_state(self.state, self.context) is not None
 
     def prediction_logits(self) -> Tensor:
         """The predictions for the server's samples, [M, C]; computed once per state."""
@@ -113,6 +124,7 @@ class Run:
                 with defer_signals():
                     for callback in self.callbacks:
                         callback.on_round_end(self, line)
+            self._evaluate_with_clients(backend)
         except WriteError as error:
             raise WriteError(self._with_resume_command(error)) from error
         except (KeyboardInterrupt, RunStopped) as interruption:
@@ -134,6 +146,15 @@ class Run:
                 "untrained model; metrics.jsonl has the reason for each client (excluded_clients)"
             )
         return summary
+
+    def _evaluate_with_clients(self, backend: Backend) -> None:
+        """One more exchange, unless an earlier process of this run has saved it."""
+        saved = self.directory.read_evaluations(self.state.round)
+        if saved is None:
+            saved = collect_evaluations(self.server, backend)
+            if saved:
+                self.directory.write_evaluations(self.state.round, saved)
+        self.evaluations = saved
 
     def _write_results(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Predictions, model and summary of the finished rounds; None if there is none."""

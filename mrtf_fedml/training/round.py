@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from ..algorithms import Algorithm, ClientFailure, ClientUpdate, RoundReport, ServerContext, ServerState
+from ..algorithms.evaluation import CONFUSION, EvaluationCounts
 from ..algorithms.sampling import select_among
 from ..algorithms.types import Weights, as_tensors, mean_loss
 from ..config import RunSettings
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 Reply = ClientUpdate | ClientFailure
 
+#: After the last round, so many clients at most evaluate the model: more would hardly narrow the estimate's interval.
+_MAX_EVALUATING_CLIENTS = 200
 #: No mean cross-entropy that a model can still learn from is larger.
 _MAX_LOSS = 1e6
 #: The suffix of BatchNorm's running variance in a state dict.
@@ -307,6 +310,26 @@ def _exclude(
         updates=[update for update in replies.updates if update.client not in reasons],
         excluded_clients={**replies.excluded_clients, **reasons},
     )
+
+
+def collect_evaluations(server: Server, backend: Backend) -> dict[int, EvaluationCounts]:
+    """After the last round: have clients evaluate the model that predicts; their counts, by client.
+
+    Empty where the algorithm's clients do not evaluate. A client that does not reply, or replies with impossible
+    counts, is missing; nothing is retried.
+    """
+    algorithm = server.algorithm
+    state = algorithm.evaluation_state(server.state, server.context)
+    if state is None:
+        return {}
+    available = backend.available_clients(algorithm.settings)
+    clients = select_among(available, (), state.round, _MAX_EVALUATING_CLIENTS, algorithm.seed)
+    if not clients:
+        return {}
+    tasks = RoundTasks(algorithm, state, clients)
+    replies = validate_replies(tasks, backend.train_clients(tasks), on_invalid_update=backend.on_invalid_update)
+    # Validated: the payload has a table of counts.
+    return {update.client: EvaluationCounts(update.payload[CONFUSION]) for update in replies.updates}
 
 
 def select_clients(

@@ -27,6 +27,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from ..algorithms.evaluation import EvaluationCounts
 from ..algorithms.types import ServerState, Weights
 from ..config import DataSettings
 from ..config.loader import load_yaml
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 _MODEL = "model.safetensors"
+_EVALUATIONS = "validation.json"
 _RESULTS_WRITTEN = "state/results.json"
 _WORKING_DIRECTORY = "state/working_directory.json"
 _INPUT_FILES = "state/input_files.json"
@@ -208,6 +210,21 @@ class RunDirectory:
         """The number of rounds whose results were written last; None if a kill came before."""
         rounds = self.read_json(_RESULTS_WRITTEN).get("rounds")
         return rounds if isinstance(rounds, int) else None
+
+    def write_evaluations(self, rounds: int, evaluations: Mapping[int, EvaluationCounts]) -> None:
+        """validation.json: what each client reported about the model after this many rounds."""
+        clients = {str(client): counts.to_json() for client, counts in evaluations.items()}
+        self._write(_EVALUATIONS, (json.dumps({"rounds": rounds, "clients": clients}) + "\n").encode())
+
+    def read_evaluations(self, rounds: int) -> dict[int, EvaluationCounts] | None:
+        """The clients' reports about the model after this many rounds; None if there are none."""
+        content = self.read_json(_EVALUATIONS)
+        if content.get("rounds") != rounds:
+            return None
+        try:
+            return {int(client): EvaluationCounts.from_json(counts) for client, counts in content["clients"].items()}
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
 
     def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
         """predictions.csv and probabilities.npy: the softmax of the logits [M, C]."""

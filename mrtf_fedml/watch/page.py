@@ -101,7 +101,7 @@ def _numbers(run: LiveRun) -> list[tuple[str, str]]:
     if last.get("estimated_accuracy") is not None:
         stderr = last.get("estimated_accuracy_stderr")
         error = "" if stderr is None else f"± {stderr:.2f}, "
-        numbers.append((f"{last['estimated_accuracy']:.2f}", f"{error}accuracy that the clients estimate"))
+        numbers.append((f"{last['estimated_accuracy']:.2f}", f"{error}accuracy on the clients' validation samples"))
     numbers.append((f"{len(metrics)} / {status.get('rounds')}", "rounds"))
     left = run.seconds_left()
     if left is not None:

@@ -18,7 +18,6 @@ from ...config import MrTFSettings, RunSettings
 from ...config.presets import RunFacts, resolve_base, resolve_settings
 from ...errors import UserError
 from ...phases import TARGETS, phase
-from ...refinery.class_prior import predicted_class_frequencies
 from ...refinery.clustering import reassign_by_prototypes
 from ...refinery.distillation import DistillationSettings
 from ...refinery.ensemble import add_self_teaching, combine_teachers, local_weight
@@ -102,8 +101,7 @@ class MrTF(AlgorithmWrapper):
             server.cache_logits(base.prediction_weights, predictions.aggregated)
             after = replace(base, weights=broadcast, prediction_weights=prediction)
             if self.refinery.client_validation:
-                frequencies = predicted_class_frequencies(targets.targets)
-                after = self.validation.propose(after, base.prediction_weights, refined, frequencies)
+                after = self.validation.propose(after, base.prediction_weights, refined, server.positions)
         after = replace(after, memory={**after.memory, **memory.flatten()})
         return after, self._report(report, after, refined, targets, context, memory, server)
 

@@ -159,7 +159,7 @@ class SiloServer(Party, Backend):
         reason = "it failed"
         try:
             self._heartbeat.start()
-            if self.session.run.rounds_left:
+            if self.session.run.needs_clients:
                 self._wait_for_silos()
             self.session.execute(self)
             reason = ""
