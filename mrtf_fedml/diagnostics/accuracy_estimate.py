@@ -2,8 +2,8 @@
 
 After the last round the clients evaluate the model that predicts (`algorithms/evaluation.py`). The server's classes may
 be more or less frequent than the clients', so the accuracy is the post-stratified one: the recall of each class,
-weighted by the class frequencies of the server's samples, which are estimated by maximum likelihood from the predicted
-classes and the clients' confusion table (Saerens et al. 2002; Lipton et al. 2018). The interval is that of Korn and
+weighted by the class frequencies of the server's samples, which are estimated from the predicted classes and
+the clients' confusion table (Saerens et al. 2002; Lipton et al. 2018). The interval is that of Korn and
 Graubard (1998) for proportions from clustered samples: the clients are the clusters.
 """
 
@@ -85,12 +85,12 @@ def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Te
     classes = tables.shape[1]
     confusion = smooth_confusion(weighted.sum(axis=0))
     predicted_counts = torch.bincount(predicted.flatten().cpu(), minlength=classes).double().numpy()
-    frequencies = estimate_class_frequencies(confusion, predicted_counts)
+    held = weighted.sum(axis=(0, 2))
+    frequencies = estimate_class_frequencies(confusion, predicted_counts, held)
     accuracy = float(frequencies @ confusion.diagonal())
     size = _effective_samples(weighted, confusion.diagonal(), frequencies, accuracy, int(tables.sum()))
     # The accuracy on these M samples differs by chance from that on all samples like them.
     low, high = clopper_pearson(accuracy, 1.0 / (1.0 / size + 1.0 / len(predicted)))
-    held = weighted.sum(axis=(0, 2))
     recall = [
         (float(confusion[label, label]), *clopper_pearson(float(confusion[label, label]), held[label] + _PRIOR_SAMPLES))
         if held[label] > 0
@@ -116,20 +116,36 @@ def smooth_confusion(table: Array) -> Array:
     return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
 
 
-def estimate_class_frequencies(confusion: Array, predicted: Array) -> Array:
-    """The class frequencies q of the server's samples that make its predicted classes most likely, [C].
+def estimate_class_frequencies(confusion: Array, predicted: Array, held: Array) -> Array:
+    """The class frequencies q of the server's samples, [C], from how often each class is predicted.
 
-    Maximum likelihood of the mixture P(predicted = j) = sum_c q_c confusion[c, j], by expectation maximisation from
-    equal frequencies.
+    Expectation maximisation of the mixture P(predicted = j) = sum_c q_c confusion[c, j], from the clients' frequencies,
+    until the predicted classes are as expected within chance (discrepancy principle). A class that the model rarely
+    predicts on either side is then not taken for one that the server does not have.
 
-    >>> estimate_class_frequencies(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([55.0, 45.0])).round(2).tolist()
+    Args:
+        confusion: P(predicted class | class), [C, C].
+        predicted: the server's samples of each predicted class, [C].
+        held: the clients' samples of each class, [C].
+
+    >>> tables, few = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([1000.0, 0.0])
+    >>> estimate_class_frequencies(tables, few, np.array([50.0, 50.0])).round(1).tolist()
+    [1.0, 0.0]
+    >>> estimate_class_frequencies(tables, np.array([54.0, 46.0]), np.array([50.0, 50.0])).tolist()
     [0.5, 0.5]
     """
-    frequencies = np.full(len(confusion), 1.0 / len(confusion))
-    shares = predicted / predicted.sum()
+    from scipy.stats import chi2
+
+    frequencies = (held + _PRIOR_SAMPLES / len(held)) / (held + _PRIOR_SAMPLES / len(held)).sum()
+    shares, samples = predicted / predicted.sum(), predicted.sum()
+    most = chi2.ppf(CONFIDENCE, len(held) - 1)
     for _ in range(_EM_STEPS):
-        joint = frequencies[:, None] * confusion
-        frequencies = (joint / joint.sum(axis=0)) @ shares
+        expected = frequencies @ confusion
+        variance = expected * (1 - expected) / samples
+        variance += frequencies**2 @ (confusion * (1 - confusion) / (held + _PRIOR_SAMPLES)[:, None])
+        if float(((shares - expected) ** 2 / variance).sum()) <= most:
+            break
+        frequencies = frequencies * (confusion @ (shares / expected))
     return np.asarray(frequencies)
 
 
@@ -176,8 +192,8 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
     The spread of all clients' differences is the error: where clients truly differ, none is named.
 
     >>> honest, wrong = np.array([[20.0, 0.0], [1.0, 19.0]]), np.array([[0.0, 20.0], [20.0, 0.0]])
-    >>> find_contradictions({0: honest, 1: honest, 2: honest, 3: honest, 4: wrong})
-    {4: (0.0, 0.9744...)}
+    >>> list(find_contradictions({0: honest, 1: honest, 2: honest, 3: honest, 4: wrong}))
+    [4]
     """
     if len(tables) < _MIN_CLIENTS_FOR_CONTRADICTION:
         return {}
@@ -274,13 +290,14 @@ def note_aggregated_predicts(found: RefiningGain | None) -> str | None:
 
 
 def summarize_estimate(
-    estimate: AccuracyEstimate | None, reason: str | None, class_names: Sequence[str]
+    estimate: AccuracyEstimate | None, reason: str | None, condition: str | None, class_names: Sequence[str]
 ) -> dict[str, Any]:
     """The entries of summary.json.
 
     Args:
         estimate: of the run; None if there is none.
         reason: why there is none, or why it must not be stated; None where it may.
+        condition: under which it holds; None without one.
         class_names: C of them.
     """
     if estimate is None or reason is not None:
@@ -289,6 +306,7 @@ def summarize_estimate(
         "estimated_accuracy": estimate.accuracy,
         "estimated_accuracy_interval": [estimate.low, estimate.high],
         "no_estimate_because": None,
+        "estimate_condition": condition,
         "validation_clients": estimate.clients,
         "validation_samples": estimate.samples,
         "estimated_recall": {
@@ -303,6 +321,9 @@ def format_estimate(summary: Mapping[str, Any]) -> str | None:
 
     >>> format_estimate({"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]})
     '0.82 (95% interval 0.76 to 0.86)'
+    >>> stated = {"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]}
+    >>> format_estimate({**stated, "estimate_condition": "valid only if ..."})
+    '0.82 (95% interval 0.76 to 0.86; valid only if ...)'
     >>> format_estimate({"estimated_accuracy": None, "no_estimate_because": "no client holds samples out"})
     'no estimate: no client holds samples out'
     """
@@ -310,4 +331,5 @@ def format_estimate(summary: Mapping[str, Any]) -> str | None:
         reason = summary.get("no_estimate_because")
         return None if reason is None else f"no estimate: {reason}"
     low, high = summary["estimated_accuracy_interval"]
-    return f"{summary['estimated_accuracy']:.2f} ({CONFIDENCE:.0%} interval {low:.2f} to {high:.2f})"
+    condition = f"; {summary['estimate_condition']}" if summary.get("estimate_condition") else ""
+    return f"{summary['estimated_accuracy']:.2f} ({CONFIDENCE:.0%} interval {low:.2f} to {high:.2f}{condition})"

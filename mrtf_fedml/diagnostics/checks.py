@@ -61,6 +61,9 @@ _MIN_SAMPLES_PER_CLASS = 10
 _FEW = 0.02
 #: A class is missed if its recall is below this, beyond chance. In runs that went well it was 0.7 or more.
 _MISSED_RECALL, _RECALL_STDERRS = 0.25, 2.0
+#: An estimate that exceeds by this much what the clients' nearest samples allow is not stated. Without a shift an
+#: estimate that was right exceeded it by 0.06 at most (docs/explanation/estimates.md).
+_CONTRADICTED_ESTIMATE = 0.1
 #: With fewer samples of a class its recall is chance.
 _MIN_SAMPLES_FOR_RECALL = 10
 
@@ -139,7 +142,8 @@ class RunChecks(Callback):
         summary["warnings"] = warnings
         summary["notes"] = [] if note is None else [note]
         reason = find_estimate_obstacle(evidence)
-        summary.update(summarize_estimate(evidence.estimate, reason, self.class_names))
+        condition = describe_condition(evidence)
+        summary.update(summarize_estimate(evidence.estimate, reason, condition, self.class_names))
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
         counts, record, logits = self.class_counts, run.record, run.prediction_logits()
@@ -211,11 +215,33 @@ def find_warnings(evidence: RunEvidence) -> list[str]:
 
 def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
     """Why no estimated accuracy is stated; None if one may be, or none was to be expected."""
-    if evidence.estimate is None:
+    estimate, neighbours = evidence.estimate, evidence.neighbours
+    if estimate is None:
         return None
-    if evidence.neighbours is not None and is_shifted(evidence.neighbours):
-        return f"the server's samples differ from the clients' ({describe_shift(evidence.neighbours)})"
+    if neighbours is None:
+        few = len(evidence.logits) < _MIN_SAMPLES
+        return (
+            f"the server has fewer than {_MIN_SAMPLES} samples, too few to compare with the clients'" if few else None
+        )
+    if is_shifted(neighbours):
+        return f"the server's samples differ from the clients' ({describe_shift(neighbours)})"
+    if neighbours.agreement is None or neighbours.expected_agreement is None:
+        return None
+    # If neighbours have the right label in a fraction q of the cases, and the predicted one in s, q - s are wrong.
+    most = 1 - (neighbours.expected_agreement - neighbours.agreement)
+    if estimate.accuracy > most + _CONTRADICTED_ESTIMATE:
+        return (
+            f"the clients' held-out samples give {estimate.accuracy:.2f}, but by the clients' nearest samples at most "
+            f"{most:.2f} of the labels are right"
+        )
     return None
+
+
+def describe_condition(evidence: RunEvidence) -> str | None:
+    """Under which condition the stated estimate holds that nobody could check; None if it was checked."""
+    if evidence.estimate is None or evidence.neighbours is not None:
+        return None
+    return "valid only if the server's samples are like the clients', which could not be compared here"
 
 
 def count_recalled(model: nn.Module, inputs: Tensor, labels: Tensor, classes: int) -> Tensor | None:

@@ -48,7 +48,7 @@ _SHIFTED_FEATURES = 0.25
 #: labels of sets without shift g was 0.18 at most.
 _CONTRADICTED = 0.25
 #: The separability of sets with a shift; without one it was 0.75 at most.
-_SEPARABLE = 0.9
+_SEPARABLE = 0.8
 #: With a shift neighbours are less reliable, and a smaller g is enough for a warning; it was 0.13 at most without one.
 _CONTRADICTED_IF_SHIFTED = 0.15
 #: Neighbours support the predictions if they are right this often, and agree with the predictions nearly as often.

@@ -115,7 +115,8 @@ def _metrics_section(data: RunData) -> str:
     cards = "".join(card(chart, name) for name, chart in charts.metric_charts(data.metrics, data.metric_labels))
     if not cards:
         return ""
-    return f'{heading("Metrics of the algorithm", "metrics")}\n{paragraph(_METRICS_NOTE)}\n<div class="three">{cards}</div>'
+    title = heading("Metrics of the algorithm", "metrics")
+    return f'{title}\n{paragraph(_METRICS_NOTE)}\n<div class="three">{cards}</div>'
 
 
 def _predictions_section(predictions: Predictions, agreement: Floats | None) -> str:

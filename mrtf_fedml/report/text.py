@@ -23,6 +23,7 @@ _LABELS = {
     "seconds": "computing time",
     "estimated_accuracy": "accuracy, estimated by the clients",
     "no_estimate_because": "no estimated accuracy, because",
+    "estimate_condition": "condition of the estimate",
     "validation_clients": "clients that evaluated the model",
     "validation_samples": "held-out samples that they evaluated",
     "mean_accuracy_over_rounds": "mean accuracy over the rounds",
@@ -57,7 +58,8 @@ def key_numbers(data: RunData) -> list[tuple[str, str]]:
         summary = data.summary or {}
         if summary.get("estimated_accuracy") is not None:
             low, high = summary["estimated_accuracy_interval"]
-            label = f"estimated accuracy, 95% interval {low:.2f} to {high:.2f}"
+            condition = f"; {summary['estimate_condition']}" if summary.get("estimate_condition") else ""
+            label = f"estimated accuracy, 95% interval {low:.2f} to {high:.2f}{condition}"
             numbers.append((_format_fraction(summary["estimated_accuracy"]), label))
         numbers.append((_format_fraction(float(data.predictions.confidences.mean())), "mean confidence"))
     if data.predictions is not None:

@@ -36,33 +36,24 @@ def test_format_round_shows_every_undeclared_metric() -> None:
 
 
 def test_format_round_shows_an_estimate_with_its_error_and_hides_declared_details() -> None:
-    estimate = {
-        "estimated_accuracy": 0.9,
-        "estimated_accuracy_stderr": 0.02,
-        "estimated_optimism": 0.05,
-        "estimated_accuracy_unweighted": 0.91,
-        "estimated_accuracy_unweighted_stderr": 0.01,
-    }
+    estimate = {"estimated_accuracy": 0.9, "estimated_accuracy_stderr": 0.02, "estimated_gain": 0.05}
     text = format_round({"round": 0, **ACCURACIES, **estimate}, 10, MrTF.metrics)
     assert "estimated accuracy 0.90 ± 0.02" in text
-    assert "optimism" not in text
-    assert "unweighted" not in text
+    assert "gain" not in text
 
 
 def test_format_run_summary_without_labels_shows_the_estimate(tmp_path: Path) -> None:
-    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_accuracy_stderr": 0.0189}
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_accuracy_interval": [0.7, 0.84]}
     directory, _ = write_run(
         tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, base="FedAvg", **estimate
     )
     text = format_run_summary(directory)
     assert "MrTF (tuned)" in text
     assert "unknown: the server's set has no labels" in text
-    assert "0.78 ± 0.02 (measured on the clients' own samples)" in text
-    other = "the clients' own samples, which differ from the server's"
-    directory, _ = write_run(
-        tmp_path / "other", labelled=False, base="FedAvg", estimate_basis=other, notes=["so"], **estimate
-    )
-    assert f"0.78 ± 0.02 (measured on {other})" in format_run_summary(directory)
+    assert "0.78 (95% interval 0.70 to 0.84)" in text
+    withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": "the samples differ"}
+    directory, _ = write_run(tmp_path / "other", labelled=False, base="FedAvg", notes=["so"], **withheld)
+    assert "no estimate: the samples differ" in format_run_summary(directory)
     assert "note              so" in format_run_summary(directory)
 
 

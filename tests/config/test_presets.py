@@ -79,15 +79,14 @@ def test_validation_fraction_above_half_is_refused() -> None:
         small_settings(validation_fraction=0.9)
 
 
-def test_validation_fraction_is_a_tenth_with_full_participation() -> None:
+def test_validation_fraction_is_a_tenth_where_clients_validate() -> None:
     def fraction(**changes: Any) -> float:
         algorithm = build_algorithm(small_settings(preset="tuned", **changes))
         assert algorithm.hparams.client_validation
         return float(algorithm.hparams.validation_fraction)
 
-    assert fraction() == 0.0
-    assert fraction(client_num_per_round=8) == 0.1
-    assert fraction(client_num_per_round=8, validation_fraction=0.0) == 0.0, "explicit keys win"
+    assert fraction() == fraction(client_num_per_round=8) == 0.1
+    assert fraction(validation_fraction=0.0) == 0.0, "explicit keys win"
     assert fraction(validation_fraction=0.25) == 0.25
     silent = build_algorithm(small_settings(preset="tuned", client_validation=False)).hparams
     assert (silent.predict_with, silent.broadcast) == ("refined", "aggregated")

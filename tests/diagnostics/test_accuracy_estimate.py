@@ -1,89 +1,129 @@
-"""The clients' accuracy estimate: how it is read from metrics, described and checked."""
+"""The accuracy estimate from the clients' counts: its value, its interval, contradictions, and how it is shown."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+import torch
+
+from mrtf_fedml.algorithms.evaluation import EvaluationCounts
 from mrtf_fedml.diagnostics.accuracy_estimate import (
-    AccuracyEstimate,
-    describe_basis,
+    RefiningGain,
+    estimate_accuracy,
+    estimate_class_frequencies,
     format_estimate,
     note_aggregated_predicts,
-    warn_low_accuracy,
+    smooth_confusion,
+    summarize_estimate,
+    warn_contradicting_clients,
 )
-from mrtf_fedml.diagnostics.shift import NeighbourStatistics
 
-ESTIMATE = AccuracyEstimate(0.82, 0.03, gain=-0.05, gain_stderr=0.01, refined_predicts=False)
-SIMILAR = NeighbourStatistics(
-    novel=0.05, expected_novel=0.05, novel_margin=0.06, agreement=0.9, expected_agreement=0.95, separability=0.5
-)
-OWN = "the clients' own samples"
+GAIN = RefiningGain(-0.05, 0.01, refined_predicts=False)
 
 
-def test_from_metrics_reads_the_reported_estimates() -> None:
-    line = {"round": 3, "estimated_accuracy": 0.82, "estimated_accuracy_stderr": 0.03}
-    assert AccuracyEstimate.from_metrics(line) == AccuracyEstimate(0.82, 0.03)
-    compared = {"estimated_gain": -0.05, "estimated_gain_stderr": 0.01, "refined_share": 0}
-    assert AccuracyEstimate.from_metrics({**line, **compared}) == ESTIMATE
-    weighted = {"estimated_accuracy_unweighted": 0.7, "estimated_accuracy_unweighted_stderr": 0.02}
-    assert AccuracyEstimate.from_metrics({**line, **weighted}) == AccuracyEstimate(0.82, 0.03, unweighted=(0.7, 0.02))
-    missing = {"round": 0, "estimated_accuracy": None, "estimated_accuracy_stderr": None}
-    assert AccuracyEstimate.from_metrics(missing) is None
-    assert AccuracyEstimate.from_metrics({"round": 0}) is None
+def draw_tables(
+    rng: np.random.Generator, recalls: np.ndarray, priors: np.ndarray, samples: int
+) -> dict[int, EvaluationCounts]:
+    """One table per client with these recalls [K, C] and class frequencies [K, C]; errors go to the next class."""
+    tables = {}
+    for client, (recall, prior) in enumerate(zip(recalls, priors, strict=True)):
+        held = rng.multinomial(samples, prior)
+        correct = rng.binomial(held, recall)
+        table = np.diag(correct) + np.roll(np.diag(held - correct), 1, axis=1)
+        tables[client] = EvaluationCounts(torch.from_numpy(table))
+    return tables
 
 
-def test_describe_basis_names_optimism_if_clients_overfit_their_samples() -> None:
-    line = {"round": 3, "estimated_accuracy": 0.99, "estimated_accuracy_stderr": 0.01, "train_loss": 0.02}
-    basis = describe_basis(AccuracyEstimate.from_metrics(line), SIMILAR)
-    assert basis == f"{OWN}, optimistic: the clients trained on them"
-    for other in ({"train_loss": 0.5}, {"train_loss": None}, {"estimated_optimism": 0.0}):
-        assert describe_basis(AccuracyEstimate.from_metrics({**line, **other}), SIMILAR) == OWN
+@pytest.mark.parametrize(("clients", "samples", "spread"), [(5, 20, 0.1), (20, 5, 0.1), (3, 40, 0.0), (10, 10, 0.2)])
+def test_interval_covers_the_accuracy_on_the_servers_samples(clients: int, samples: int, spread: float) -> None:
+    rng, covered, runs, classes = np.random.default_rng(clients), 0, 100, 4
+    base = np.array([0.95, 0.9, 0.8, 0.7])
+    for _ in range(runs):
+        # Each client's recalls differ, as its data do; the server's samples come from all of them.
+        recalls = np.clip(base + rng.uniform(-spread, spread, (clients, 1)), 0, 1)
+        priors = rng.dirichlet(np.full(classes, 2.0), clients)
+        tables = draw_tables(rng, recalls, priors, samples)
+        labels = rng.choice(classes, 100)
+        correct = rng.random(100) < recalls[rng.integers(clients, size=100), labels]
+        predicted = torch.from_numpy(np.where(correct, labels, (labels + 1) % classes))
+        estimate = estimate_accuracy(tables, predicted)
+        assert estimate is not None
+        covered += estimate.low <= correct.mean() <= estimate.high
+    assert covered / runs >= 0.9
+
+
+def test_estimate_follows_the_servers_class_frequencies() -> None:
+    # The second class is always confused half of the time; the server has almost only the first.
+    table = torch.tensor([[500, 0], [250, 250]])
+    tables = {client: EvaluationCounts(table) for client in range(5)}
+    estimate = estimate_accuracy(tables, torch.tensor([0] * 9500 + [1] * 500))
+    assert estimate is not None
+    assert estimate.accuracy == pytest.approx(0.95, abs=0.015), "5 of 100 are the second class's half"
+    assert (estimate.clients, estimate.samples) == (5, 5000)
+    assert estimate.recall[0] is not None
+    assert estimate.recall[0][1] < estimate.recall[0][0] <= estimate.recall[0][2]
+    frequencies = estimate_class_frequencies(
+        smooth_confusion(5.0 * table.numpy()), np.array([9500.0, 500.0]), np.full(2, 2500.0)
+    )
+    assert frequencies.tolist() == pytest.approx([0.9, 0.1], abs=0.03)
+
+
+def test_estimate_needs_held_out_samples() -> None:
+    assert estimate_accuracy({}, torch.zeros(9, dtype=torch.int64)) is None
+    empty = EvaluationCounts(torch.zeros(2, 2, dtype=torch.int64))
+    assert estimate_accuracy({0: empty}, torch.zeros(9, dtype=torch.int64)) is None
+
+
+def test_one_lying_client_is_named_and_its_weight_is_bounded() -> None:
+    honest = EvaluationCounts(torch.tensor([[4, 6], [6, 4]]))
+    lie = EvaluationCounts(torch.tensor([[50000, 0], [0, 50000]]))
+    tables = {0: honest, 1: honest, 2: lie, 3: honest, 4: honest}
+    estimate = estimate_accuracy(tables, torch.tensor([0, 1] * 50))
+    assert estimate is not None
+    assert list(estimate.contradicting) == [2]
+    assert estimate.low <= 0.4 <= estimate.high
+    assert estimate.accuracy < 0.65
+    warning = warn_contradicting_clients(estimate)
+    assert warning is not None
+    assert "client 2" in warning
+    assert warn_contradicting_clients(replace(estimate, contradicting={})) is None
+
+
+def test_clients_that_differ_by_nature_are_not_named() -> None:
+    rng = np.random.default_rng(0)
+    recalls = np.clip(rng.normal(0.8, 0.15, (12, 1)), 0, 1).repeat(3, axis=1)
+    tables = draw_tables(rng, recalls, np.full((12, 3), 1 / 3), 30)
+    estimate = estimate_accuracy(tables, torch.tensor([0, 1, 2] * 20))
+    assert estimate is not None
+    assert not estimate.contradicting
 
 
 def test_note_aggregated_predicts_only_if_it_is_more_accurate() -> None:
-    note = note_aggregated_predicts(ESTIMATE)
+    line = {"estimated_gain": -0.05, "estimated_gain_stderr": 0.01, "refined_share": 0}
+    assert RefiningGain.from_metrics(line) == GAIN
+    assert RefiningGain.from_metrics({"estimated_gain": None}) is None
+    note = note_aggregated_predicts(GAIN)
     assert note is not None
     assert "refining may not help" in note
     assert "by 0.050 ± 0.010" in note
     assert "mrtf compare --holdout 0.2" in note
-    across_silos = note_aggregated_predicts(replace(ESTIMATE, allows_holdout=False))
+    across_silos = note_aggregated_predicts(replace(GAIN, allows_holdout=False))
     assert across_silos is not None
     assert "holdout" not in across_silos, "no process has the samples of all silos"
-    assert note_aggregated_predicts(replace(ESTIMATE, refined_predicts=True)) is None
-    assert note_aggregated_predicts(replace(ESTIMATE, gain=0.1)) is None, "the user has chosen the aggregated model"
+    assert note_aggregated_predicts(replace(GAIN, refined_predicts=True)) is None
+    assert note_aggregated_predicts(replace(GAIN, gain=0.1)) is None, "the user has chosen the aggregated model"
     assert note_aggregated_predicts(None) is None
 
 
-def test_describe_basis_names_what_limits_the_estimate() -> None:
-    assert describe_basis(ESTIMATE, SIMILAR) == OWN
-    for other in ({"novel": 0.6}, {"separability": 0.99}, {"shifted": 0.5}):
-        assert describe_basis(ESTIMATE, replace(SIMILAR, **other)) == f"{OWN}, which differ from the server's", other
-    contradicted = replace(SIMILAR, agreement=0.5)
-    expected = f"{OWN}; nearest neighbours suggest at most 0.55"
-    assert describe_basis(ESTIMATE, contradicted) == expected, "agreement 0.95 among clients, 0.5 on the server"
-    low = replace(ESTIMATE, accuracy=0.5)
-    assert describe_basis(low, contradicted) == OWN, "the neighbours agree with the estimate"
-    assert describe_basis(ESTIMATE, None) == f"{OWN}, not compared with the server's"
-    assert describe_basis(None, SIMILAR) is None
-    weighted = replace(ESTIMATE, unweighted=(0.7, 0.02))
-    assert describe_basis(weighted, SIMILAR) == f"{OWN}, weighted by the server's predicted classes (0.70 unweighted)"
-    assert describe_basis(replace(ESTIMATE, unweighted=(0.8, 0.02)), SIMILAR) == OWN, "the difference is small"
-
-
-def test_format_estimate_shows_error_and_basis() -> None:
-    summary = {
-        "estimated_accuracy": 0.816,
-        "estimated_accuracy_stderr": 0.028,
-        "estimate_basis": describe_basis(ESTIMATE, None),
-    }
-    assert format_estimate(summary) == f"0.82 ± 0.03 (measured on {OWN}, not compared with the server's)"
-    assert format_estimate({"estimated_accuracy": None}) is None
-
-
-def test_warn_low_accuracy_trusts_weights_as_far_as_predictions_are_right() -> None:
-    assert warn_low_accuracy(AccuracyEstimate(0.58, 0.04)) is not None
-    learnt = AccuracyEstimate(0.80, 0.10, unweighted=(0.58, 0.04))
-    assert warn_low_accuracy(learnt) is None, "the server has classes that are learnt already"
-    warning = warn_low_accuracy(AccuracyEstimate(1.0, 0.81, unweighted=(0.1, 0.03)))
-    assert warning is not None, "a model that predicts one class only is right on all of it"
-    assert "10% of the clients' own samples" in warning
+def test_summary_has_the_estimate_or_the_reason_why_there_is_none() -> None:
+    tables = {client: EvaluationCounts(torch.tensor([[9, 1], [0, 10]])) for client in range(3)}
+    estimate = estimate_accuracy(tables, torch.tensor([0, 1] * 50))
+    stated = summarize_estimate(estimate, None, None, ["a", "b"])
+    assert set(stated["estimated_recall"]) == {"a", "b"}
+    assert "interval" in (format_estimate(stated) or "")
+    withheld = summarize_estimate(estimate, "the samples differ", None, ["a", "b"])
+    assert withheld["estimated_accuracy"] is None
+    assert format_estimate(withheld) == "no estimate: the samples differ"
+    assert format_estimate(summarize_estimate(None, None, None, ["a", "b"])) is None

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mrtf_fedml.diagnostics.accuracy_estimate import AccuracyEstimate
-from mrtf_fedml.diagnostics.checks import RunEvidence, find_warnings
+from mrtf_fedml.diagnostics.accuracy_estimate import AccuracyEstimate, RefiningGain
+from mrtf_fedml.diagnostics.checks import RunEvidence, describe_condition, find_estimate_obstacle, find_warnings
 from mrtf_fedml.diagnostics.shift import NeighbourStatistics
 
 CLASSES = ["cat", "dog", "owl", "fox"]
@@ -167,29 +167,52 @@ def test_find_warnings_of_too_few_labelled_samples() -> None:
     )
 
 
+def estimate(accuracy: float, low: float, high: float) -> AccuracyEstimate:
+    return AccuracyEstimate(accuracy, low, high, clients=5, samples=100, recall=(None,) * 4, contradicting={})
+
+
+def test_find_warnings_names_clients_that_contradict_the_others() -> None:
+    warning = only_warning(estimate=replace(estimate(0.9, 0.8, 0.95), contradicting={7: (0.95, 0.4)}))
+    assert "client 7 reports 0.95 where the others' samples predict 0.40" in warning
+
+
+def test_find_estimate_obstacle_names_the_shift() -> None:
+    alike = NeighbourStatistics(novel=0.05, expected_novel=0.05, novel_margin=0.06, separability=0.5)
+    evidence = replace(GOOD, estimate=estimate(0.9, 0.8, 0.95), neighbours=alike)
+    assert find_estimate_obstacle(evidence) is None
+    reason = find_estimate_obstacle(replace(evidence, neighbours=replace(alike, separability=0.99)))
+    assert reason is not None
+    assert "0.99" in reason
+    contradicted = replace(alike, agreement=0.6, expected_agreement=0.95)
+    assert "at most 0.65" in (find_estimate_obstacle(replace(evidence, neighbours=contradicted)) or "")
+    supported = replace(alike, agreement=0.85, expected_agreement=0.95)
+    assert find_estimate_obstacle(replace(evidence, neighbours=supported)) is None
+    few = replace(evidence, neighbours=None, logits=evidence.logits[:19])
+    assert "fewer than 20 samples" in (find_estimate_obstacle(few) or "")
+    unknown = replace(evidence, neighbours=None)
+    assert find_estimate_obstacle(unknown) is None
+    assert "only if" in (describe_condition(unknown) or ""), "across silos nobody can compare"
+    assert describe_condition(evidence) is None
+    assert find_estimate_obstacle(replace(GOOD, estimate=None)) is None
+
+
 def test_find_warnings_of_a_low_estimated_accuracy() -> None:
-    assert "the model predicts 52% of the clients' own samples correctly" in only_warning(
-        estimate=AccuracyEstimate(0.52, 0.03)
+    assert "the model predicts 52% of the clients' held-out samples correctly" in only_warning(
+        estimate=estimate(0.52, 0.46, 0.58)
     )
-    assert find_warnings(replace(GOOD, estimate=AccuracyEstimate(0.62, 0.06))) == [], "within chance"
-    assert find_warnings(replace(GOOD, estimate=AccuracyEstimate(0.9, 0.02))) == []
+    assert find_warnings(replace(GOOD, estimate=estimate(0.62, 0.5, 0.74))) == [], "within chance"
+    assert find_warnings(replace(GOOD, estimate=estimate(0.9, 0.86, 0.94))) == []
 
 
 def test_find_warnings_if_the_refined_model_predicts_and_is_worse() -> None:
-    warning = only_warning(estimate=AccuracyEstimate(0.9, 0.01, gain=-0.04, gain_stderr=0.01))
-    assert "less accurate than the aggregated one (by 0.040 ± 0.010 on the clients' own samples)" in warning
+    warning = only_warning(gain=RefiningGain(-0.04, 0.01))
+    assert "less accurate than the aggregated one (by 0.040 ± 0.010 on the clients' held-out samples)" in warning
     assert "mrtf compare --holdout 0.2" in warning
-    assert find_warnings(replace(GOOD, estimate=AccuracyEstimate(0.9, 0.01, gain=0.04, gain_stderr=0.01))) == [], (
-        "refining helps"
-    )
-    assert find_warnings(replace(GOOD, estimate=AccuracyEstimate(0.9, 0.01, gain=-0.04, gain_stderr=0.03))) == [], (
-        "within chance"
-    )
-    assert find_warnings(replace(GOOD, estimate=AccuracyEstimate(0.9, 0.01, gain=-0.004, gain_stderr=0.001))) == [], (
-        "not worth a word"
-    )
-    better = AccuracyEstimate(0.9, 0.01, gain=-0.04, gain_stderr=0.01, refined_predicts=False)
-    assert find_warnings(replace(GOOD, estimate=better)) == [], "the better model predicts"
+    assert find_warnings(replace(GOOD, gain=RefiningGain(0.04, 0.01))) == [], "refining helps"
+    assert find_warnings(replace(GOOD, gain=RefiningGain(-0.04, 0.03))) == [], "within chance"
+    assert find_warnings(replace(GOOD, gain=RefiningGain(-0.004, 0.001))) == [], "not worth a word"
+    better = RefiningGain(-0.04, 0.01, refined_predicts=False)
+    assert find_warnings(replace(GOOD, gain=better)) == [], "the better model predicts"
 
 
 def test_find_warnings_of_classes_with_low_recall() -> None:

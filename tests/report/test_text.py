@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +52,23 @@ def test_headline_counts_only_labelled_samples(tmp_path: Path) -> None:
 
 
 def test_headline_without_labels_has_the_estimate(tmp_path: Path) -> None:
-    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_accuracy_stderr": 0.0189}
-    directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **estimate)
-    data = read_run(directory, None, None)
-    assert "Accuracy, estimated by the clients: 0.78 ± 0.02. The true labels are not known." in headline(data)
-    assert ("0.78 ± 0.02", "accuracy, estimated by the clients") in key_numbers(data)
-
-
-def test_estimate_is_always_shown_with_its_basis(tmp_path: Path) -> None:
-    other = "the clients' own samples, which differ from the server's"
-    estimate: dict[str, Any] = {"estimated_accuracy": 0.82, "estimated_accuracy_stderr": 0.03, "estimate_basis": other}
-    metrics = [line(number, **NOT_SCORED, estimated_accuracy=0.82) for number in range(2)]
+    estimate: dict[str, Any] = {"estimated_accuracy": 0.7812, "estimated_accuracy_interval": [0.701, 0.842]}
     note = "refining may not help here"
+    metrics = [line(0, **NOT_SCORED)]
     directory, _ = write_run(tmp_path / "run", metrics=metrics, labelled=False, notes=[note], **estimate)
     data = read_run(directory, None, None)
-    assert f"Accuracy, estimated by the clients on {other}: 0.82 ± 0.03." in headline(data)
-    assert ("0.82 ± 0.03", f"accuracy, estimated by the clients on {other}") in key_numbers(data)
-    assert dict(summary_rows(data))["basis of the estimate"] == other
-    page = write_report(directory, None, None).read_text(encoding="utf-8")
-    assert escape(f"The clients' estimates are based on {other}.") in page
-    assert f"<p>{note}.</p>" in page
+    assert "held-out samples: 0.78 (95% interval 0.70 to 0.84). The true labels are not known." in headline(data)
+    assert ("0.78", "estimated accuracy, 95% interval 0.70 to 0.84") in key_numbers(data)
+    assert f"<p>{note}.</p>" in write_report(directory, None, None).read_text(encoding="utf-8")
+
+
+def test_withheld_estimate_is_shown_with_its_reason(tmp_path: Path) -> None:
+    reason = "the server's samples differ from the clients'"
+    withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": reason}
+    directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **withheld)
+    data = read_run(directory, None, None)
+    assert f"no estimate: {reason}" in headline(data)
+    assert dict(summary_rows(data))["no estimated accuracy, because"] == reason
 
 
 def test_headline_of_an_interrupted_run(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ _MUCH_BETTER = 0.2
 
 #: What `ValidationSummary.metrics` reports.
 VALIDATION_METRICS = (
-    Metric("estimated_accuracy", "accuracy on the clients' validation samples", in_progress=True),
-    Metric("estimated_accuracy_stderr", "standard error of the accuracy on the clients' validation samples"),
+    Metric("estimated_accuracy", "estimated accuracy", in_progress=True),
+    Metric("estimated_accuracy_stderr", "standard error of the estimated accuracy"),
     Metric("estimated_gain", "gain by refining, as the clients estimate it"),
     Metric("estimated_gain_stderr", "standard error of the estimated gain"),
     Metric("refined_share", "share of the refined model in the model that predicts"),
@@ -83,7 +83,7 @@ class CandidateCounts:
             return None
         counts = cls(*tensor.tolist())
         correct = (counts.base_correct, counts.refined_correct)
-        return counts if 0 <= min(correct) and max(correct) <= counts.samples <= most else None
+        return counts if min(correct) >= 0 and max(correct) <= counts.samples <= most else None
 
 
 class ClientValidation(AlgorithmWrapper):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mrtf_fedml.algorithms import MrTF, RoundReport, ServerState
-from mrtf_fedml.algorithms.mrtf.client_validation import COUNTS, ValidationCounts, ValidationSummary
+from mrtf_fedml.algorithms.mrtf.client_validation import COUNTS, CandidateCounts, ValidationSummary
 from mrtf_fedml.algorithms.mrtf.components import RoundContext
 from mrtf_fedml.algorithms.mrtf.model_selection import BROADCASTS, interpolate
 from mrtf_fedml.algorithms.server_context import ModelPredictions
@@ -22,7 +22,7 @@ from ..test_server_rules import equal, server_setup, settings
 REFINED, AGGREGATED = OrderedDict(w=torch.tensor([1.0])), OrderedDict(w=torch.tensor([0.0]))
 #: Targets that differ between samples, and targets that are equal for all.
 DIFFERENT, SAME = torch.eye(4), torch.tensor([[0.5, 0.25, 0.125, 0.125]]).expand(4, 4)
-FOUND_BETTER = {"base": (9.0, 2.0, 10.0), "refined": (2.0, 9.0, 10.0), "neither": (5.0, 5.0, 10.0)}
+FOUND_BETTER = {"base": (10, 9, 2), "refined": (10, 2, 9), "neither": (10, 5, 5)}
 VALIDATED = {"client_validation": True, "predict_with": "client_validated", "broadcast": "aggregated"}
 
 
@@ -30,7 +30,7 @@ def broadcast_share(
     rule: str, gain: int, relative: float = 0.5, targets: torch.Tensor = DIFFERENT, keeps_client_state: bool = False
 ) -> float:
     """What is broadcast after two clients of a hundred samples agree by how many the refined model has more right."""
-    counts = [ValidationCounts(base, base + gain, 100, 0, 0, 0, 0) for base in (40, 20)]
+    counts = [CandidateCounts(100, base, base + gain) for base in (40, 20)]
     logits = targets.unsqueeze(0)
     context = RoundContext(
         round=3,
@@ -83,7 +83,7 @@ def validated_round(better: str | None = None, **refinery: Any) -> tuple[MrTF, S
     """A round that follows one in which all clients found the same model better, and its average."""
     server, updates, state = server_setup()
     if better is not None:
-        counts = ValidationCounts(*FOUND_BETTER[better], *FOUND_BETTER[better], 10.0).to_tensor()
+        counts = torch.tensor(FOUND_BETTER[better])
         updates = [replace(update, payload={**update.payload, COUNTS: counts}) for update in updates]
     mrtf = MrTF(settings(**refinery))
     aggregated = mrtf.aggregate(updates)

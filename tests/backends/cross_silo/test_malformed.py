@@ -67,7 +67,7 @@ INVALID_UPDATES: dict[str, Callable[[Params], bytes]] = {
     "its number of samples is -5": changed(**{NUM_SAMPLES: -5}),
     "its number of samples is far too large": changed(**{NUM_SAMPLES: 10**4000}),
     "with 65 dimensions": weights(lambda sent: sent.update({PAYLOAD + "x": torch.zeros([1] * 65)})),
-    "its validation counts": weights(lambda sent: sent.update({PAYLOAD + COUNTS: torch.full((7,), 1e38)})),
+    "its validation counts": weights(lambda sent: sent.update({PAYLOAD + COUNTS: torch.full((3,), 2**62)})),
     "its loss is 1e+308": weights(lambda sent: sent.update({LOSS: torch.tensor(1e308, dtype=torch.float64)})),
     "its loss is not a scalar": weights(lambda sent: sent.update({LOSS: torch.zeros(3)})),
     "its sample count is not a positive integer": weights(lambda sent: sent.update({SAMPLES: torch.tensor(-1)})),

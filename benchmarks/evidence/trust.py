@@ -1,0 +1,218 @@
+"""Estimated against true accuracy, with and without a shift: the runs of docs/explanation/estimates.md.
+
+    python benchmarks/evidence/trust.py RESULTS.jsonl --data FOLDER [--seeds 6] [--shifts none few ...]
+
+Runs that RESULTS.jsonl has are not repeated; the table of all its runs is printed at the end. FOLDER has usps.npz and
+mnist.npz (x_train, y_train, x_test, y_test); without it the setups of scikit-learn's data are run alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+
+import mrtf_fedml
+
+NET = {"hidden_size": 64, "feature_size": 32, "threads": 1}
+#: Per setup: the data, clients, how samples are distributed, clients' and server's samples, settings.
+SETUPS: dict[str, tuple[str, int, str, float, int | None, int | None, dict[str, Any]]] = {
+    "digits20": ("digits", 20, "label", 3, None, None, {"rounds": 15, "client_num_per_round": 5, "epochs": 3}),
+    "digits5": ("digits", 5, "dirichlet", 0.5, None, None, {"rounds": 10, "epochs": 2}),
+    "digits_iid": ("digits", 10, "iid", 0, None, None, {"rounds": 8, "epochs": 2}),
+    "digits_small": ("digits", 8, "dirichlet", 0.3, 200, 200, {"rounds": 12, "epochs": 4}),
+    "wine": ("wine", 8, "label", 2, None, None, {"rounds": 12, "client_num_per_round": 3}),
+    "cancer": ("cancer", 10, "dirichlet", 0.5, None, None, {"rounds": 10, "client_num_per_round": 5}),
+    "usps": ("usps", 20, "dirichlet", 0.1, 2000, 400, {"rounds": 20, "client_num_per_round": 5, "batch_size": 10}),
+    "mnist": ("mnist", 20, "label", 3, 3000, 500, {"rounds": 15, "client_num_per_round": 5, "batch_size": 10}),
+}
+#: A run of MNIST or USPS has one local epoch.
+for _name in ("usps", "mnist"):
+    SETUPS[_name][6]["epochs"] = 1
+
+Clients = list[tuple[Any, Any]]
+Shift = Callable[[Any, Any, Clients, np.random.Generator], tuple[Any, Any, Clients]]
+
+
+def load(name: str, folder: Path | None) -> tuple[Any, Any]:
+    """Samples [N, D] and labels [N]."""
+    tables = {"digits": load_digits, "wine": load_wine, "cancer": load_breast_cancer}
+    if name in tables:
+        return tables[name](return_X_y=True)
+    assert folder is not None
+    file = np.load(folder / f"{name}.npz")
+    x = np.concatenate([file["x_train"][:6000], file["x_test"][:2000]])
+    y = np.concatenate([file["y_train"][:6000], file["y_test"][:2000]]).astype(int)
+    return x.reshape(len(x), -1) / (255.0 if x.dtype == np.uint8 else 1.0), y
+
+
+def distribute(y: Any, clients: int, how: str, number: float, rng: np.random.Generator) -> list[Any]:
+    """The rows of each client."""
+    classes = int(y.max()) + 1
+    if how == "iid":
+        return list(np.array_split(np.arange(len(y)), clients))
+    rows: list[list[int]] = [[] for _ in range(clients)]
+    if how == "label":
+        owners: list[list[int]] = [[] for _ in range(classes)]
+        for client in range(clients):
+            for label in rng.choice(classes, int(number), replace=False):
+                owners[label].append(client)
+        for each in owners:
+            if not each:
+                each.append(int(rng.integers(clients)))
+        for label, each in enumerate(owners):
+            parts = np.array_split(rng.permutation(np.flatnonzero(y == label)), len(each))
+            for client, part in zip(each, parts, strict=True):
+                rows[client].extend(part)
+        return [np.array(sorted(part)) for part in rows if part]
+    for label in range(classes):
+        order = rng.permutation(np.flatnonzero(y == label))
+        cuts = (np.cumsum(rng.dirichlet([number] * clients))[:-1] * len(order)).astype(int)
+        for client, part in enumerate(np.split(order, cuts)):
+            rows[client].extend(part)
+    return [np.array(sorted(part)) for part in rows if len(part) >= 2]
+
+
+def make(setup: str, seed: int, folder: Path | None) -> tuple[Any, Any, Clients, dict[str, Any]]:
+    """The server's samples and labels, the clients, and the settings."""
+    data, clients, how, number, client_samples, server_samples, settings = SETUPS[setup]
+    x, y = load(data, folder)
+    x, rng = x.astype(np.float32), np.random.default_rng(seed)
+    order = rng.permutation(len(x))
+    size = int(len(x) * (0.25 if data in ("usps", "mnist") else 1 / 3))
+    server, rest = order[:size][:server_samples], order[size:][:client_samples]
+    parts = distribute(y[rest], clients, how, number, rng)
+    pairs = [(x[rest][part], y[rest][part]) for part in parts]
+    return x[server], y[server], pairs, {"classes": list(range(int(y.max()) + 1)), **NET, **settings}
+
+
+def _scale(clients: Clients) -> tuple[Any, Any]:
+    x = np.concatenate([x for x, _ in clients])
+    return x.mean(axis=0), x.std(axis=0)
+
+
+def _few_classes(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    chosen = np.isin(y, rng.choice(int(y.max()) + 1, 3, replace=False))
+    return x[chosen], y[chosen], clients
+
+
+def _moved(deviations: float, rows: int | None = None) -> Shift:
+    return lambda x, y, clients, rng: ((x + deviations * _scale(clients)[1])[:rows], y[:rows], clients)
+
+
+def _label_column(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    def column(values: Any) -> Any:
+        return np.asarray(values, dtype=np.float32)[:, None]
+
+    noise = column(rng.integers(0, int(y.max()) + 1, len(x)))
+    return np.hstack([x, noise]), y, [(np.hstack([own, column(labels)]), labels) for own, labels in clients]
+
+
+def _noise(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    return x + rng.normal(size=x.shape).astype(np.float32) * _scale(clients)[1], y, clients
+
+
+def _contrast(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    mean = _scale(clients)[0]
+    return mean + (x - mean) * 0.4, y, clients
+
+
+def _half_missing(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    half, moved = x.shape[1] // 2, x.copy()
+    moved[:, :half] = _scale(clients)[0][:half]
+    return moved, y, clients
+
+
+def _columns_swapped(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    order, chosen = np.arange(x.shape[1]), rng.choice(x.shape[1], max(2, x.shape[1] // 3), replace=False)
+    order[chosen] = np.roll(chosen, 1)
+    return x[:, order], y, clients
+
+
+SHIFTS: dict[str, Shift] = {
+    "none": lambda x, y, clients, rng: (x, y, clients),
+    "few": _few_classes,
+    "common.6": _moved(0.6),
+    "common.9": _moved(0.9),
+    "leak": _label_column,
+    "rows19": _moved(1.5, 19),
+    "noise": _noise,
+    "scale": _contrast,
+    "half": _half_missing,
+    "swap": _columns_swapped,
+}
+
+
+def run(setup: str, shift: str, seed: int, folder: Path | None) -> dict[str, Any]:
+    """One run: what is stated, and the truth."""
+    x, y, clients, settings = make(setup, seed, folder)
+    x, y, clients = SHIFTS[shift](x, y, clients, np.random.default_rng(100 + seed))
+    clients = [(own.astype(np.float32), labels) for own, labels in clients]
+    result = mrtf_fedml.label(x.astype(np.float32), clients, y_server=y, progress=False, random_seed=seed, **settings)
+    summary = result.summary
+    return {
+        "setup": setup,
+        "shift": shift,
+        "seed": seed,
+        "true": result.accuracy,
+        "stated": summary["estimated_accuracy"],
+        "interval": summary["estimated_accuracy_interval"],
+        "reason": summary["no_estimate_because"],
+        "samples": summary.get("validation_samples"),
+        "warnings": result.warnings,
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """One line per shift and setup."""
+    lines = ["| shift | setup | runs | stated | interval covers | mean distance | largest | width |", "|" + "---|" * 8]
+    for key in sorted({(each["shift"], each["setup"]) for each in runs}):
+        rows = [each for each in runs if (each["shift"], each["setup"]) == key]
+        stated = [each for each in rows if each["stated"] is not None]
+        far = [abs(each["stated"] - each["true"]) for each in stated]
+        covered = sum(each["interval"][0] <= each["true"] <= each["interval"][1] for each in stated)
+        width = [each["interval"][1] - each["interval"][0] for each in stated]
+        numbers = (
+            [f"{statistics.fmean(far):.3f}", f"{max(far):.3f}", f"{statistics.fmean(width):.2f}"]
+            if stated
+            else ["-"] * 3
+        )
+        lines.append(f"| {' | '.join([*key, str(len(rows)), str(len(stated)), str(covered), *numbers])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--shifts", nargs="+", default=list(SHIFTS), choices=list(SHIFTS))
+    parser.add_argument("--setups", nargs="+", choices=list(SETUPS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = given.results.read_text().splitlines() if given.results.exists() else []
+    runs = [json.loads(line) for line in lines]
+    done = {(each["setup"], each["shift"], each["seed"]) for each in runs}
+    names = given.setups or [name for name, setup in SETUPS.items() if given.data or setup[0] not in ("usps", "mnist")]
+    for seed in range(given.seeds):
+        for shift in given.shifts:
+            for setup in names:
+                # With two or three classes there are no few of them.
+                if (setup, shift, seed) in done or (shift == "few" and setup in ("wine", "cancer")):
+                    continue
+                runs.append(run(setup, shift, seed, given.data))
+                with given.results.open("a") as file:
+                    file.write(json.dumps(runs[-1]) + "\n")
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()
