@@ -74,7 +74,7 @@ def test_label_warns_of_a_client_with_shifted_labels() -> None:
 def test_label_warns_of_two_swapped_classes() -> None:
     swapped = Y.copy()
     swapped[Y == 3], swapped[Y == 8] = 8, 3
-    warnings = warnings_of(X[SERVER], [*clients(swapped)[:3], *clients()[3:]], rounds=7)
+    warnings = warnings_of(X[SERVER], [*clients(swapped)[:3], *clients()[3:]])
     assert "two groups of clients disagree" in warnings
     assert "'3'" in warnings
 
