@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ..data.in_memory import to_array
 from ..data.preprocessing import Preprocessing, to_samples
 from ..data.sources.source import is_text
-from ..diagnostics.accuracy_estimate import format_estimate
 from ..errors import UserError
 from ..models import predict_logits
 from ..models.outputs import row_ids
+from ..training.evaluation import format_estimate
 from ..training.run_directory import RunDirectory
 
 if TYPE_CHECKING:

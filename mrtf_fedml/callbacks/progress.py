@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from ..algorithms.types import Metric
-from ..diagnostics.accuracy_estimate import format_estimate
-from ..training.evaluation import ACCURACY_PREFIX, STANDARD_KEYS
+from ..training.evaluation import ACCURACY_PREFIX, STANDARD_KEYS, format_estimate
 from ..training.run_directory import RunDirectory
 from .base import Callback
 

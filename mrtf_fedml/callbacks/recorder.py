@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.formatting import escape_markdown
 from ..data.preprocessing import Preprocessing
-from ..diagnostics.accuracy_estimate import format_estimate
+from ..training.evaluation import format_estimate
 from ..training.outputs import model_header
 from .base import Callback
 

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from ..algorithms.evaluation import EvaluationCounts, weight_caps
 from ..data.formatting import format_list
+from ..training.evaluation import CONFIDENCE
 
 Array = npt.NDArray[np.float64]
 
-#: The coverage of the interval.
-CONFIDENCE = 0.95
 #: Each class gets so many samples with the accuracy of all classes together: a class with few samples of its own, or
 #: none, is not taken as always right or always wrong.
 _PRIOR_SAMPLES = 2.0
@@ -314,22 +313,3 @@ def summarize_estimate(
             for name, recall in zip(class_names, estimate.recall, strict=True)
         },
     }
-
-
-def format_estimate(summary: Mapping[str, Any]) -> str | None:
-    """The estimate in summary.json with its interval, or why there is none; None if nothing is known.
-
-    >>> format_estimate({"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]})
-    '0.82 (95% interval 0.76 to 0.86)'
-    >>> stated = {"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]}
-    >>> format_estimate({**stated, "estimate_condition": "valid only if ..."})
-    '0.82 (95% interval 0.76 to 0.86; valid only if ...)'
-    >>> format_estimate({"estimated_accuracy": None, "no_estimate_because": "no client holds samples out"})
-    'no estimate: no client holds samples out'
-    """
-    if summary.get("estimated_accuracy") is None:
-        reason = summary.get("no_estimate_because")
-        return None if reason is None else f"no estimate: {reason}"
-    low, high = summary["estimated_accuracy_interval"]
-    condition = f"; {summary['estimate_condition']}" if summary.get("estimate_condition") else ""
-    return f"{summary['estimated_accuracy']:.2f} ({CONFIDENCE:.0%} interval {low:.2f} to {high:.2f}{condition})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..diagnostics.accuracy_estimate import format_estimate
+from ..training.evaluation import format_estimate
 from ..training.run_directory import has_used_update
 from .run_data import Predictions, RunData
 

@@ -44,6 +44,10 @@ STANDARD_KEYS = {
 ACCURACY_PREFIX = "acc_"
 
 
+#: The coverage of the interval of an estimated accuracy.
+CONFIDENCE = 0.95
+
+
 class Evaluation:
     """Scores a run where labels exist. It reads the server's state and never changes it."""
 
@@ -118,6 +122,25 @@ class Evaluation:
             except ValueError as error:
                 raise UserError(f"the algorithm's predictions {name!r} cannot be scored: {error}") from error
         return accuracies
+
+
+def format_estimate(summary: Mapping[str, Any]) -> str | None:
+    """The estimate in summary.json with its interval, or why there is none; None if nothing is known.
+
+    >>> format_estimate({"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]})
+    '0.82 (95% interval 0.76 to 0.86)'
+    >>> stated = {"estimated_accuracy": 0.816, "estimated_accuracy_interval": [0.76, 0.861]}
+    >>> format_estimate({**stated, "estimate_condition": "valid only if ..."})
+    '0.82 (95% interval 0.76 to 0.86; valid only if ...)'
+    >>> format_estimate({"estimated_accuracy": None, "no_estimate_because": "no client holds samples out"})
+    'no estimate: no client holds samples out'
+    """
+    if summary.get("estimated_accuracy") is None:
+        reason = summary.get("no_estimate_because")
+        return None if reason is None else f"no estimate: {reason}"
+    low, high = summary["estimated_accuracy_interval"]
+    condition = f"; {summary['estimate_condition']}" if summary.get("estimate_condition") else ""
+    return f"{summary['estimated_accuracy']:.2f} ({CONFIDENCE:.0%} interval {low:.2f} to {high:.2f}{condition})"
 
 
 def metric_label(metric: Metric) -> str:

@@ -13,12 +13,12 @@ from mrtf_fedml.diagnostics.accuracy_estimate import (
     RefiningGain,
     estimate_accuracy,
     estimate_class_frequencies,
-    format_estimate,
     note_aggregated_predicts,
     smooth_confusion,
     summarize_estimate,
     warn_contradicting_clients,
 )
+from mrtf_fedml.training.evaluation import format_estimate
 
 GAIN = RefiningGain(-0.05, 0.01, refined_predicts=False)
 
