@@ -35,7 +35,8 @@ _WHEN_INTERRUPTED = {
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0 success, 1 failure, 2 a wrong setting or file, 130 after Ctrl-C, 143 after SIGTERM, 141 when its reader left.
+    0 success, 1 failure, 2 a wrong setting or file, 3 predictions for samples that differ from those of the run, 130
+    after Ctrl-C, 143 after SIGTERM, 141 when its reader left.
     """
     parser = build_parser()
     options = parser.parse_args(words)
@@ -132,6 +133,8 @@ def build_parser() -> argparse.ArgumentParser:
         "samples", metavar="INPUT", help="an .npz file with x_test, a .csv file, an image or a folder of images"
     )
     predict.add_argument("--out", metavar="FILE.csv", help="the file to write (default ./NAME.predictions.csv)")
+    predict.add_argument("--force", action="store_true", help="overwrite a file that exists")
+    _add_changes(predict)
 
     label = commands.add_parser("label", help="label samples with finished models of the parties, without training")
     label.add_argument("samples", metavar="DATA", help="an .npz file with x_test, an .npy file or a .csv table")

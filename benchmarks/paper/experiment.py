@@ -179,7 +179,7 @@ def configuration(
     if budget.share < 1 and (split.method != "user" or data.stand_in):
         data_args["server_samples"] = budget.scale(server_samples, budget.minimum("server"))
     config: Config = {
-        "common_args": {"training_type": "simulation", "random_seed": 0, "keep_features": False, "keep_states": 1},
+        "common_args": {"training_type": "simulation", "random_seed": 0, "keep_features": False},
         "data_args": data_args,
         "model_args": {"model": model},
         "train_args": {

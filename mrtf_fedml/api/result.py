@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from ..data.in_memory import to_array
 from ..data.preprocessing import Preprocessing, to_samples
 from ..data.sources.source import is_text
+from ..diagnostics.reference import ReferenceStatistics
 from ..errors import UserError
 from ..models import predict_logits
 from ..models.outputs import row_ids
@@ -35,13 +36,19 @@ class Classifier(nn.Module):
     """
 
     def __init__(
-        self, net: nn.Module, preprocessing: Preprocessing, input_shape: Sequence[int], classes: Sequence[Any]
+        self,
+        net: nn.Module,
+        preprocessing: Preprocessing,
+        input_shape: Sequence[int],
+        classes: Sequence[Any],
+        reference: ReferenceStatistics | None = None,
     ) -> None:
         super().__init__()
         self.net = net.cpu().eval()
         self.classes = np.array(classes)
         self._preprocessing = preprocessing
         self._input_shape = tuple(input_shape)
+        self._reference = reference
 
     def preprocess(self, x: Any) -> Tensor:
         """The network's inputs for these samples [N, ...]."""
@@ -74,9 +81,30 @@ class Classifier(nn.Module):
         return predict_logits(self.net, self.preprocess(x)).float().softmax(dim=1).numpy()
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
-        """The label of each sample, [N], in the values of the caller's labels."""
-        with torch.inference_mode():
-            return self.classes[self.predict_proba(x).argmax(axis=1)]
+        """The label of each sample, [N], in the values of the caller's labels.
+
+        A Python warning is issued for each sentence that `check` returns.
+        """
+        labels, found = self._predict_and_check(x)
+        for sentence in found:
+            warnings.warn(sentence, UserWarning, stacklevel=2)
+        return labels
+
+    def check(self, x: Any) -> list[str]:
+        """One sentence per difference between these samples and those that the run has labelled; empty if none."""
+        return self._predict_and_check(x)[1]
+
+    def _predict_and_check(self, x: Any) -> tuple[npt.NDArray[Any], list[str]]:
+        inputs = self.preprocess(x)
+        predicted = predict_logits(self.net, inputs).argmax(dim=1).cpu()
+        labels = self.classes[predicted.numpy()]
+        if self._reference is None:
+            return labels, []
+        names = [str(name) for name in self.classes]
+        preprocessing = self._preprocessing
+        return labels, self._reference.find_differences(
+            inputs, predicted, names, preprocessing.features, preprocessing.standardizer
+        )
 
 
 #: Height of the report in a notebook, in pixels.
@@ -143,7 +171,7 @@ class Result:
         return list(self.summary.get("notes") or [])
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Labels of more samples of the same kind."""
+        """Labels of more samples of the same kind; a Python warning if they differ from those of the run."""
         if self.model is None:
             raise UserError("there is no model, as the teachers predict; give label() a student, such as student='mlp'")
         return self.model.predict(x)

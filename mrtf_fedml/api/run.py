@@ -21,6 +21,7 @@ from ..config import RunSettings
 from ..config.loader import apply_values, read_config, warn_about_similar_keys
 from ..config.schema import Config
 from ..data import TransductiveDataset, load
+from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..errors import UserError
 from ..fedml_bridge.runner import RunOptions, run_configuration
 from ..models.checks import check_model_output, materialize_lazy_layers
@@ -101,8 +102,10 @@ def run_dataset(
     finished = run_configuration(settings, RunOptions(progress=shown), dataset=dataset, model=model)
     assert finished.run_dir is not None
     assert finished.model is not None
-    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes)
-    return read_result(RunDirectory.open(finished.run_dir), classifier, classes, dataset.ids, keep)
+    directory = RunDirectory.open(finished.run_dir)
+    reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
+    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes, reference)
+    return read_result(directory, classifier, classes, dataset.ids, keep)
 
 
 def _check_model(model: nn.Module, dataset: TransductiveDataset, seed: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.formatting import escape_markdown
 from ..data.preprocessing import Preprocessing
+from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..training.evaluation import format_estimate
 from ..training.outputs import model_header
 from .base import Callback
@@ -26,7 +27,7 @@ class Recorder(Callback):
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Write the metrics, then the checkpoint: a checkpoint marks its round as finished."""
         run.directory.append_metrics(line)
-        run.directory.save_state(run.state, run.settings.common.keep_states)
+        run.directory.save_state(run.state)
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Write predictions, model, model card and summary."""
@@ -36,6 +37,10 @@ class Recorder(Callback):
             context.model, run.settings.model, context.inputs.shape[1:], self.class_names, self.preprocessing
         )
         run.directory.write_model(run.state.prediction_weights, header)
+        predicted = run.prediction_logits().argmax(dim=1)
+        reference = ReferenceStatistics.fit(context.inputs, predicted, classes=len(self.class_names))
+        if reference is not None:
+            run.directory.write_tensors(REFERENCE_FILE, reference.to_tensors())
         card = format_model_card(header, summary, train.client_num_in_total, train.client_num_per_round)
         run.directory.write_text("model_card.md", card)
         run.directory.write_json("summary.json", summary)

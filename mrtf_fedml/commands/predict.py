@@ -4,45 +4,80 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..config import RunSettings
 from ..data.inference_inputs import read_inference_inputs
+from ..data.preprocessing import Preprocessing
+from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..errors import UserError
-from ..training.outputs import predict_to_csv
+from ..training.outputs import predict_with_saved_model, predictions_csv
 from ..training.run_directory import RunDirectory
 from .configuration import apply_changes
 
+#: The labels are written, but the samples differ from those of the run.
+DIFFERENT_SAMPLES_EXIT_CODE = 3
+
 
 def main(options: argparse.Namespace) -> int:
-    """Write the predictions."""
-    print(predict(options.run_dir, options.samples, options.out))
-    return 0
+    """Write the predictions; warnings go to stderr and give another exit code."""
+    message, found = predict(options.run_dir, options.samples, options.out, options.set, options.force)
+    print(message)
+    for warning in found:
+        print(f"WARNING: {warning}", file=sys.stderr)
+    return DIFFERENT_SAMPLES_EXIT_CODE if found else 0
 
 
-def predict(run_dir: str, samples: str, out: str | None = None) -> str:
-    """Write index, id, label, class name and confidence of each sample; return their number and the file.
+def predict(
+    run_dir: str, samples: str, out: str | None = None, changes: Sequence[str] = (), force: bool = False
+) -> tuple[str, list[str]]:
+    """Write index, id, label, class name and confidence of each sample.
 
     Args:
         run_dir: the run directory.
         samples: an .npz or .csv file, an image, or a folder of images.
         out: the file to write; default `<name>.predictions.csv` in the current folder.
+        changes: `key=value` changes to the run's settings, such as id_column=case.
+        force: overwrite a file that exists.
+
+    Returns:
+        The number of samples with the file's name, and one warning per difference to the run's samples.
     """
     directory = RunDirectory.open(run_dir)
     directory.extend_import_path()
-    weights, facts = directory.read_model()
-    settings = RunSettings.from_config(apply_changes(directory.read_config(), []))
     place = Path(os.path.expanduser(samples))
-    inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
-    table = predict_to_csv(weights, facts, inputs, ids, build_other_model)
     file = Path(out) if out else Path(f"{place.stem}.predictions.csv")
+    if file.exists() and not force:
+        raise UserError(f"{str(file)!r} exists; name another file with --out, or overwrite it with --force")
+    weights, facts = directory.read_model()
+    settings = RunSettings.from_config(apply_changes(directory.read_config(), list(changes)))
+    inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
+    logits = predict_with_saved_model(weights, facts, inputs, build_other_model)
     try:
-        file.write_text(table)
+        file.write_text(predictions_csv(logits, ids, facts["class_names"]))
     except OSError as error:
         raise UserError(f"{str(file)!r} cannot be written ({error.strerror}); name another with --out") from None
-    return f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
+    message = f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
+    of_run = directory.read_json("summary.json").get("warnings") or []
+    if of_run:
+        message += f"\nThe run has {len(of_run)} warnings, which apply to these labels too: see its report.html"
+    return message, _differences(directory, facts, inputs, logits.argmax(dim=1))
+
+
+def _differences(directory: RunDirectory, facts: dict[str, Any], inputs: Tensor, predicted: Tensor) -> list[str]:
+    reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
+    if reference is None:
+        return []
+    preprocessing = Preprocessing.from_json(facts["preprocessing"], tuple(inputs.shape[1:]))
+    return reference.find_differences(
+        inputs, predicted, facts["class_names"], preprocessing.features, preprocessing.standardizer
+    )
 
 
 def build_other_model(*arguments: Any) -> Any:

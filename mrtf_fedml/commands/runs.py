@@ -32,7 +32,10 @@ def list_runs(folder: str) -> str:
     if (place / "config.yaml").is_file():
         configs.insert(0, place / "config.yaml")
     rows = [_row(file.parent) for file in configs]
-    return _table([_HEAD, *rows]) if rows else f"no run in {folder}"
+    if not rows:
+        return f"no run in {folder}"
+    has_estimate = any(row[_HEAD.index("accuracy")].startswith("~") for row in rows)
+    return _table([_HEAD, *rows]) + ("\n~ estimated by the clients, with its standard error" if has_estimate else "")
 
 
 def compare_runs(first: str, second: str) -> str:
@@ -108,7 +111,12 @@ def _summary(run_dir: Path) -> dict[str, Any] | None:
 def _accuracy(summary: dict[str, Any] | None) -> str:
     if summary is None:
         return "-"
-    return "no labels" if summary["accuracy"] is None else f"{summary['accuracy']:.4f}"
+    if summary["accuracy"] is not None:
+        return f"{summary['accuracy']:.4f}"
+    estimate, stderr = summary.get("estimated_accuracy"), summary.get("estimated_accuracy_stderr")
+    if estimate is None:
+        return "unknown"
+    return f"~{estimate:.2f}" if stderr is None else f"~{estimate:.2f} ± {stderr:.2f}"
 
 
 def _state(summary: dict[str, Any] | None, done: int) -> str:

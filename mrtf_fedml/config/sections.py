@@ -40,9 +40,9 @@ class CommonSettings:
     #: Store h(x) of up to 1500 server samples in the run directory, at most 50 numbers each, for the report's feature
     #: plot. Drawing it takes seconds; set `false` for many short runs.
     keep_features: bool = True
-    #: Number of checkpoints to keep. If the newest is damaged, a resume continues from the one before. Each is as large
-    #: as the server state.
-    keep_states: PositiveInt = 2
+    #: The checkpoints of a finished run. `last`: the newest, from which the run can be resumed with more rounds.
+    #: `none`: none. An unfinished run keeps the last two, each as large as the server state.
+    keep_state: Literal["last", "none"] = "last"
     #: Subclasses of mrtf_fedml.Callback, as `package.module:Class`, added to the callbacks of every run.
     callbacks: list[str] = field(default_factory=list)
 

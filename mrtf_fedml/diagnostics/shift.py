@@ -94,7 +94,7 @@ def two_sample_auc(one: Tensor, other: Tensor) -> float | None:
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.preprocessing import StandardScaler
 
-    parts = [_subsample(one), _subsample(other)]
+    parts = [subsample(one), subsample(other)]
     samples, side = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
     with np.errstate(all="ignore"):
         scaled = StandardScaler().fit_transform(samples)
@@ -196,8 +196,8 @@ def compare_with_neighbours(
     """
     if min(len(clients) // 2, len(server)) < MIN_SAMPLES or not clients.is_floating_point():
         return None
-    server_rows, server_labels = _subsample(server), _subsample_labels(predicted)
-    client_rows = _subsample(clients.cpu())
+    server_rows, server_labels = subsample(server), _subsample_labels(predicted)
+    client_rows = subsample(clients.cpu())
     client_labels = None if labels is None or labels.ndim != 1 else _subsample_labels(labels)
     if client_labels is None or len(predicted) != len(server):
         client_labels, server_labels = np.zeros(len(client_rows), np.int64), np.zeros(len(server_rows), np.int64)
@@ -310,7 +310,7 @@ def _feature_spaces(reference: Rows, queries: Rows, server: Rows, is_table: bool
     mean, deviation = reference.mean(axis=0), reference.std(axis=0)
     # A constant feature keeps its scale, so that any other value is far away.
     scale = np.where(deviation > 1e-6, deviation, 1.0) if is_table else max(float(deviation.mean()), 1e-6)
-    reference, queries, server = (_project((rows - mean) / scale) for rows in (reference, queries, server))
+    reference, queries, server = (project((rows - mean) / scale) for rows in (reference, queries, server))
     yield reference, queries, server
     variances, directions = np.linalg.eigh(reference.T @ reference / len(reference))
     # The second maximum is for variances that are all 0.
@@ -351,14 +351,14 @@ def _class_weighted_mean(values: npt.NDArray[np.bool_], labels: Labels, target_l
     return float(np.mean([class_means.get(label, total_mean) for label in target_labels]))
 
 
-def _subsample(samples: Tensor) -> Rows:
+def subsample(samples: Tensor) -> Rows:
     """Evenly spaced samples, one row each."""
     rows = np.linspace(0, len(samples) - 1, min(len(samples), _MAX_SAMPLES)).astype(np.int64)
     return samples[rows].flatten(1).double().cpu().numpy()
 
 
 def _subsample_labels(labels: Tensor) -> Labels:
-    return _subsample(labels[:, None]).ravel().astype(np.int64)
+    return subsample(labels[:, None]).ravel().astype(np.int64)
 
 
 def _nearest(points: Rows, reference: Rows) -> tuple[Rows, Labels]:
@@ -367,7 +367,7 @@ def _nearest(points: Rows, reference: Rows) -> tuple[Rows, Labels]:
     return np.sqrt(np.maximum(squares.min(axis=1), 0)), squares.argmin(axis=1)
 
 
-def _project(rows: Rows) -> Rows:
+def project(rows: Rows) -> Rows:
     """Wide samples by a random projection, which preserves distances approximately."""
     if rows.shape[1] <= _MAX_WIDTH:
         return rows

@@ -127,7 +127,7 @@ def run_key(config: Config) -> str:
     for section, key in (
         ("mrtf_args", "preset"),
         ("common_args", "run_dir"),
-        ("common_args", "keep_states"),
+        ("common_args", "keep_state"),
         ("device_args", "threads"),
     ):
         relevant.get(section, {}).pop(key, None)

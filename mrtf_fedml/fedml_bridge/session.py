@@ -173,6 +173,11 @@ class Session:
         directory = RunDirectory.open(resume)
         self.lock = DirectoryLock(directory.path)
         directory.check_inputs(settings.data.with_absolute_paths(), len(self.dataset.server_inputs))
+        if not directory.has_checkpoint and directory.results_written_after() is not None:
+            raise UserError(
+                f"the run in {resume!r} is finished and has kept no checkpoint (keep_state: none); start a new run, "
+                "with initial_weights to begin from its model"
+            )
         state, rounds = directory.load_state(), settings.train.comm_round
         if state is not None:
             # A run that was killed after its last round has no results yet.

@@ -166,6 +166,7 @@ class Run:
                 callback.on_end(self, summary)
             if not interrupted:
                 self.directory.mark_results_written(self.server.state.round)
+                self.directory.remove_checkpoints(keep=1 if self.settings.common.keep_state == "last" else 0)
         except KeyboardInterrupt as again:
             raise RunInterrupted(
                 f"interrupted while the results were written; {self.server.state.round} of {self.rounds} rounds are "

@@ -108,18 +108,18 @@ def restore_model(
     return model
 
 
-def predict_to_csv(
-    weights: Mapping[str, Tensor],
-    header: Mapping[str, Any],
-    inputs: Tensor,
-    ids: list[str],
-    make_other_model: ModelFactory,
-) -> str:
-    """predictions.csv of these inputs [N, ...] by a saved model."""
+def predict_with_saved_model(
+    weights: Mapping[str, Tensor], header: Mapping[str, Any], inputs: Tensor, make_other_model: ModelFactory
+) -> Tensor:
+    """The logits of a saved model for these inputs [N, ...]: [N, C], or one row per position of each sample."""
     model = restore_model(weights, header, make_other_model)
     # The memory layout of the run's server, so that equal samples give equal bytes.
     apply_layout(model)
-    logits = predict_logits(model, inputs)
-    positions = len(logits) // len(inputs)
+    return predict_logits(model, inputs)
+
+
+def predictions_csv(logits: Tensor, ids: list[str], class_names: list[str]) -> str:
+    """predictions.csv of these logits: one row per id, or one per position of each sample."""
+    positions = len(logits) // len(ids)
     names = row_ids(ids, None if positions == 1 else positions)
-    return format_predictions(logits.softmax(dim=1), names, header["class_names"])
+    return format_predictions(logits.softmax(dim=1), names, class_names)

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..algorithms.evaluation import EvaluationCounts
@@ -45,6 +47,8 @@ _RESULTS_WRITTEN = "state/results.json"
 _WORKING_DIRECTORY = "state/working_directory.json"
 _INPUT_FILES = "state/input_files.json"
 _LOCK = Path("state") / "lock"
+#: Checkpoints that are kept while a run is not finished.
+_KEPT_CHECKPOINTS = 2
 #: The entry of input_files.json with the number of the server's samples. No file has this name.
 _SAMPLES = "/"
 #: The section of config.yaml that records what each resume has changed. No setting is read from it.
@@ -188,9 +192,14 @@ class RunDirectory:
         """Whether a run can be resumed from here."""
         return bool(self._checkpoints.paths)
 
-    def save_state(self, state: ServerState, keep: int = 2) -> None:
-        """Write a checkpoint; the last `keep` are kept."""
-        self._checkpoints.save(state, keep)
+    def save_state(self, state: ServerState) -> None:
+        """Write a checkpoint; the one before is kept too, in case the new one is damaged."""
+        self._checkpoints.save(state, _KEPT_CHECKPOINTS)
+
+    def remove_checkpoints(self, keep: int) -> None:
+        """Remove all checkpoints of a finished run but the newest `keep`."""
+        for path in self._checkpoints.paths[keep:]:
+            path.unlink(missing_ok=True)
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with metrics.jsonl cut to the same; None before the first."""
@@ -242,6 +251,20 @@ class RunDirectory:
         if not file.is_file():
             raise UserError(f"{str(self.path)!r} has no {_MODEL}: no round of the run was finished; resume it first")
         return read_model_file(file)
+
+    def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Tensors in the format of safetensors."""
+        self._write(name, save(dict(tensors)))
+
+    def read_tensors(self, name: str) -> dict[str, Tensor] | None:
+        """The tensors of a file; None if it does not exist."""
+        file = self.path / name
+        if not file.is_file():
+            return None
+        try:
+            return dict(load_file(file))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise UserError(f"{str(file)!r} cannot be read ({error}); resume the run to write it again") from None
 
     def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """An array in NumPy's format."""

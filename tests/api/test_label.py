@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,19 @@ def test_result_model_accepts_raw_samples(result: Result) -> None:
     assert result.model(torch.tensor(X[:4])).shape == (4, 2)
     with pytest.raises(mrtf_fedml.UserError, match=r"has shape \(2,\) but the model was trained on \(3,\)"):
         result.predict(X[:, :2])
+
+
+def test_result_predict_warns_of_samples_in_other_units() -> None:
+    x, y = np.concatenate([X, X + 0.001]), np.concatenate([TEXTS, TEXTS])
+    own = [(x[start : start + 60], y[start : start + 60]) for start in (0, 60)]
+    result = mrtf_fedml.label(x[120:], own, rounds=2, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result.predict(x[:120])
+    shifted = x[:50] * [1, 1, 1.8] + [0, 0, 32]
+    with pytest.warns(UserWarning, match="feature 2"):
+        result.predict(shifted)
+    assert "feature 2" in result.model.check(shifted)[0]
 
 
 def test_label_twice_gives_equal_results_and_restores_process_state(result: Result, tmp_path: Path) -> None:

@@ -57,6 +57,30 @@ def test_predict_on_the_runs_samples_gives_the_runs_labels(
     assert [row[2:4] for row in few] == [row[2:4] for row in whole[:4]]
 
 
+def test_predict_warns_of_other_units_and_does_not_overwrite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "kelvin,b,label\n"
+    lines = [f"{300 + 5 * Y[n] + X[n, 1]:.3f},{X[n, 2]},{NAMES[Y[n]]}\n" for n in range(80)]
+    (tmp_path / "clients.csv").write_text(header + "".join(lines[:40]))
+    (tmp_path / "server.csv").write_text(header + "".join(lines[40:]))
+    files = {"data_file": str(tmp_path / "clients.csv"), "server_file": str(tmp_path / "server.csv")}
+    run_dir = run(tmp_path, dataset="csv", **files, model="mlp", hidden_size=8)
+    out = tmp_path / "out.csv"
+    (tmp_path / "celsius.csv").write_text(
+        "kelvin,b,case\n" + "".join(f"{20 + Y[n]},{X[n, 2]},c{n}\n" for n in range(9))
+    )
+    arguments = ["predict", str(run_dir), str(tmp_path / "celsius.csv"), "--out", str(out), "--set", "id_column=case"]
+    assert main(arguments) == 3
+    assert "'kelvin' (mean 20" in capsys.readouterr().err
+    assert [line.split(",")[1] for line in out.read_text().splitlines()[:2]] == ["id", "c0"]
+    before = out.read_bytes()
+    assert main(arguments) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["predict", str(run_dir), files["server_file"], "--out", str(out), "--force"]) == 0
+    assert out.read_bytes() != before
+
+
 def test_predict_reads_a_table_by_column_names(tmp_path: Path) -> None:
     files = {
         "data_file": str(table(tmp_path / "clients.csv", slice(0, 60), "abc")),
@@ -78,7 +102,7 @@ def test_predict_reads_a_folder_of_images(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     assert main(["predict", str(run_dir), str(tmp_path / "server"), "--out", str(out)]) == 0
     assert out.read_bytes() == (run_dir / "predictions.csv").read_bytes()
-    assert main(["predict", str(run_dir), str(tmp_path / "server" / "7.png"), "--out", str(out)]) == 0
+    assert main(["predict", str(run_dir), str(tmp_path / "server" / "7.png"), "--out", str(out), "--force"]) == 0
     rows = [line.split(",")[1:4] for line in out.read_text().splitlines()]
     whole = [line.split(",")[1:4] for line in (run_dir / "predictions.csv").read_text().splitlines()]
     assert rows == [whole[0], next(row for row in whole if row[0] == "7.png")]

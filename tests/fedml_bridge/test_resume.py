@@ -78,6 +78,10 @@ def test_resume_with_damaged_checkpoint_uses_the_one_before(
     run_dir = tmp_path / "run"
     shutil.copytree(finished_run, run_dir)
     newest = run_dir / "state" / "server.safetensors"
+    # A run that is not finished has the checkpoint of the round before too.
+    (tmp_path / "before").mkdir()
+    before = run(tmp_path / "before", comm_round=2)
+    shutil.copy(before / "state" / "server.safetensors", run_dir / "state" / "server-1.safetensors")
     content = bytearray(newest.read_bytes())
     content[-3] ^= 1
     newest.write_bytes(content)
@@ -89,6 +93,18 @@ def test_resume_with_damaged_checkpoint_uses_the_one_before(
         path.write_bytes(b"")
     assert main(["run", "--resume", str(run_dir), "--set", "comm_round=4"]) == 2
     assert "no checkpoint in" in capsys.readouterr().err
+
+
+def test_finished_run_keeps_one_checkpoint_or_none(
+    tmp_path: Path, finished_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [path.name for path in (finished_run / "state").glob("server*")] == ["server.safetensors"]
+    run_dir = run(tmp_path, comm_round=2, keep_state="none")
+    assert list((run_dir / "state").glob("server*")) == []
+    rounds = (run_dir / "metrics.jsonl").read_bytes()
+    assert main(["run", "--resume", str(run_dir), "--set", "comm_round=4"]) == 2
+    assert "keep_state" in capsys.readouterr().err
+    assert (run_dir / "metrics.jsonl").read_bytes() == rounds
 
 
 @pytest.mark.slow
