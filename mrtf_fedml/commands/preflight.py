@@ -149,7 +149,7 @@ def _check_resources(settings: RunSettings, rank: int, model_bytes: int) -> Iter
         folder = folder.parent
     clients = train.client_num_per_round if rank == 0 else 0
     # A checkpoint has the weights that are broadcast and those that predict; one more is being written.
-    needed = model_bytes * 2 * (common.keep_states + 1) + 10**8 if rank == 0 else 10**8
+    needed = model_bytes * 2 * (KEPT_CHECKPOINTS + 1) + 10**8 if rank == 0 else 10**8
     free = shutil.disk_usage(folder).free
     yield Check("disk", free >= needed, f"{format_bytes(free)} free, {format_bytes(needed)} needed", "free some space")
     needed = model_bytes * (_COPIES + clients)

@@ -48,7 +48,7 @@ _WORKING_DIRECTORY = "state/working_directory.json"
 _INPUT_FILES = "state/input_files.json"
 _LOCK = Path("state") / "lock"
 #: Checkpoints that are kept while a run is not finished.
-_KEPT_CHECKPOINTS = 2
+KEPT_CHECKPOINTS = 2
 #: The entry of input_files.json with the number of the server's samples. No file has this name.
 _SAMPLES = "/"
 #: The section of config.yaml that records what each resume has changed. No setting is read from it.
@@ -194,7 +194,7 @@ class RunDirectory:
 
     def save_state(self, state: ServerState) -> None:
         """Write a checkpoint; the one before is kept too, in case the new one is damaged."""
-        self._checkpoints.save(state, _KEPT_CHECKPOINTS)
+        self._checkpoints.save(state, KEPT_CHECKPOINTS)
 
     def remove_checkpoints(self, keep: int) -> None:
         """Remove all checkpoints of a finished run but the newest `keep`."""
