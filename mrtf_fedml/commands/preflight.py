@@ -13,6 +13,7 @@ from ..config import RunSettings
 from ..data import SiloDataset, TransductiveDataset, load_for_rank
 from ..errors import RunStopped, UserError
 from ..report.text import format_bytes
+from ..training.run_directory import KEPT_CHECKPOINTS
 from .configuration import load_configuration
 from .doctor import Check, format_check
 from .run import party_rank
