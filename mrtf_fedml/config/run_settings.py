@@ -30,6 +30,7 @@ from .sections import (
     ModelSettings,
     PrivacySettings,
     SiloSettings,
+    TrackingSettings,
     TrainSettings,
 )
 from .types import validate_section
@@ -54,6 +55,7 @@ class RunSettings:
     device: DeviceSettings = field(default_factory=DeviceSettings)
     silo: SiloSettings = field(default_factory=SiloSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings)
     explicit: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     clients_only_train: bool = False
 

@@ -17,6 +17,7 @@ from .sections import (
     ModelSettings,
     PrivacySettings,
     SiloSettings,
+    TrackingSettings,
     TrainSettings,
 )
 
@@ -32,6 +33,7 @@ SECTION_CLASSES: dict[str, tuple[str, type[Any]]] = {
     "device": ("device_args", DeviceSettings),
     "silo": ("comm_args", SiloSettings),
     "privacy": ("dp_args", PrivacySettings),
+    "tracking": ("tracking_args", TrackingSettings),
 }
 
 #: Keys that FedML puts in another section than the other keys of their class.

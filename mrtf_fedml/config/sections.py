@@ -367,6 +367,21 @@ class SiloSettings:
 
 
 @dataclass(frozen=True, config=VALIDATED)
+class TrackingSettings:
+    """`tracking_args`: where metrics go, in addition to FedML's `enable_wandb` and `enable_tensorboard`."""
+
+    #: The address of an MLflow tracking server, as `http://mlflow.example:5000`. User, password or token are read from
+    #: MLflow's environment variables.
+    mlflow_uri: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+    #: MLflow's experiment; created if it does not exist.
+    mlflow_experiment: str = "mrtf_fedml"
+    #: Serve the last round's metrics for Prometheus on this port, at `/metrics`, while the run lasts.
+    metrics_port: Annotated[int, Field(gt=0, lt=65536)] | None = None
+    #: The address to serve them on. The default is reachable from this machine only; `0.0.0.0` from everywhere.
+    metrics_host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, config=VALIDATED)
 class PrivacySettings:
     """`dp_args`: clipping and noise of client updates. FedML's own differential privacy (`enable_dp`) has no budget."""
 

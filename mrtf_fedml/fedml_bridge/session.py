@@ -119,7 +119,7 @@ class Session:
             ),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(self.options.progress),
-            *trackers(self.args),
+            *trackers(self.args, self.server.settings.tracking),
             ReportWriter(self.dataset, evaluator),
         ]
 

@@ -1,4 +1,4 @@
-"""Tracking of a round's metrics: Weights & Biases, TensorBoard, FedML's platform."""
+"""Tracking of a round's metrics by FedML's means: Weights & Biases, TensorBoard, FedML's platform."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 from fedml import mlops
 
 from ..callbacks.base import Callback
+from ..callbacks.tracking import numbers
+from ..callbacks.tracking import trackers as own_trackers
+from ..config.sections import TrackingSettings
 from ..errors import UserError
 from ..training.loop import Run
 from .args import is_enabled
 from .fedml_init import uses_platform
 
 
-def trackers(args: Any) -> list[Callback]:
+def trackers(args: Any, settings: TrackingSettings) -> list[Callback]:
     """The callbacks that `tracking_args` enable."""
-    callbacks: list[Callback] = []
+    callbacks = own_trackers(settings)
     if is_enabled(args, "enable_wandb"):
         callbacks.append(WandbTracker())
     if is_enabled(args, "enable_tensorboard"):
@@ -33,7 +36,7 @@ class WandbTracker(Callback):
         """Log the round's numbers."""
         import wandb  # only here: it starts threads of its own
 
-        wandb.log(_numbers(line))
+        wandb.log(numbers(line))
 
 
 class TensorBoardTracker(Callback):
@@ -55,7 +58,7 @@ class TensorBoardTracker(Callback):
 
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Log the round's numbers."""
-        for name, value in _numbers(line).items():
+        for name, value in numbers(line).items():
             self._writer.add_scalar(name, value, line["round"])
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
@@ -68,9 +71,5 @@ class PlatformTracker(Callback):
 
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Log the round's numbers."""
-        mlops.log(_numbers(line))
+        mlops.log(numbers(line))
         mlops.log_round_info(run.rounds, line["round"])
-
-
-def _numbers(line: dict[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in line.items() if isinstance(value, int | float)}
