@@ -17,11 +17,15 @@ _PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 
 
 @contextlib.contextmanager
-def start_broker(folder: Path, port: int) -> Iterator[str]:
-    """The broker's name, while it listens on this port of this machine."""
-    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
+def start_broker(folder: Path, port: int, mosquitto_lines: str = "allow_anonymous true\n") -> Iterator[str]:
+    """The broker's name, while it listens on this port of this machine.
+
+    Other lines of mosquitto's configuration need mosquitto.
+    """
+    mosquitto = find_program("mosquitto")
     if mosquitto:
-        name, command = "mosquitto", [mosquitto, "-c", str(_mosquitto_file(folder, port))]
+        (folder / "mosquitto.conf").write_text(f"listener {port} 127.0.0.1\npersistence false\n{mosquitto_lines}")
+        name, command = "mosquitto", [mosquitto, "-c", str(folder / "mosquitto.conf")]
     else:
         # In an environment of its own, made by launch/broker.sh.
         amqtt = Path(sys.prefix) / "broker" / "bin" / "amqtt"
@@ -42,10 +46,9 @@ def _listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _mosquitto_file(folder: Path, port: int) -> Path:
-    file = folder / "mosquitto.conf"
-    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
-    return file
+def find_program(name: str) -> str | None:
+    """The path of mosquitto or one of its tools; None if it is not installed."""
+    return shutil.which(name) or shutil.which(name, path=_PLACES)
 
 
 def _amqtt_file(folder: Path, port: int) -> Path:

@@ -50,6 +50,7 @@ class Bucket:
             raise UserError(
                 f"backend MQTT_S3_MNN needs comm_args.customized_training_s3_config with {', '.join(_BUCKET_KEYS)}"
             )
+        _refuse_tls_keys(config, "customized_training_s3_config")
         self.name = str(config["BUCKET_NAME"])
         self._s3 = boto3.client(
             "s3",
@@ -236,4 +237,11 @@ def _check_broker(config: Any) -> dict[str, Any]:
             f"backend MQTT_S3_MNN needs comm_args.customized_training_mqtt_config with the keys "
             f"{', '.join(_BROKER_KEYS)}; add it (empty where there is no user or password)"
         )
+    _refuse_tls_keys(config, "customized_training_mqtt_config")
     return dict(config)
+
+
+def _refuse_tls_keys(config: Mapping[str, Any], section: str) -> None:
+    for key in config:
+        if str(key).lower().startswith("tls"):
+            raise UserError(f"comm_args.{section}.{key} needs backend MQTT_S3; remove it: FedML's app has no such key")

@@ -349,7 +349,7 @@ class Transport(ABC):
 def _make_record(direction: Direction, message: Message) -> MessageRecord:
     kind, weights = message.get_type(), get_weights(message)
     parts: list[str] = []
-    if isinstance(weights, Mapping):
+    if isinstance(weights, Mapping) and all(isinstance(value, Tensor) for value in weights.values()):
         parts = list(weights)
     elif isinstance(weights, bytes):
         parts = read_names(weights)

@@ -1,4 +1,4 @@
-"""Mutual TLS for gRPC channels, and the party names in certificates.
+"""Mutual TLS for gRPC channels, the party names in certificates, and TLS to a broker or a bucket.
 
 FedML's channel is neither encrypted nor authenticated. Where `comm_args` name certificate files, every party presents
 its own, and rejects a peer whose certificate is not signed by the common authority. A certificate belongs to a party by
@@ -22,6 +22,8 @@ from .....data.sources.files import file_problem
 from .....errors import UserError
 
 _KEYS = ("tls_certificate", "tls_key", "tls_authority")
+#: In place of a file: the authorities that the operating system trusts.
+SYSTEM_AUTHORITIES = "system"
 _COMMON_NAME, _ALTERNATIVE_NAMES = "x509_common_name", "x509_subject_alternative_name"
 
 
@@ -120,6 +122,65 @@ def read_own_certificate(settings: SiloSettings) -> OwnCertificate:
     alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
     expires = datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), datetime.timezone.utc)
     return OwnCertificate(frozenset([*common, *alternative]), expires)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """The TLS keys in FedML's configuration of a broker or a bucket.
+
+    Attributes:
+        section: their section of comm_args, for error messages.
+        authority: a PEM file, or `SYSTEM_AUTHORITIES`.
+        certificate_and_key: this party's, if the other side asks for one.
+    """
+
+    section: str
+    authority: str
+    certificate_and_key: tuple[str, str] | None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], section: str) -> TlsFiles | None:
+        """The files of a section of comm_args; None if it has no TLS keys."""
+        for name in config:
+            if str(name).lower().startswith("tls") and name not in _KEYS:
+                raise UserError(
+                    f"comm_args.{section} has the unknown key {name!r}; the TLS keys are {', '.join(_KEYS)}"
+                )
+        certificate, key, authority = (config.get(name) for name in _KEYS)
+        if not (certificate or key or authority):
+            return None
+        if not authority:
+            raise UserError(
+                f"comm_args.{section} has no tls_authority; give the PEM file of the authority, or "
+                f"{SYSTEM_AUTHORITIES!r} for the authorities that this machine trusts"
+            )
+        if bool(certificate) != bool(key):
+            raise UserError(f"comm_args.{section} needs both tls_certificate and tls_key, or neither; add the other")
+        pair = (os.path.expanduser(str(certificate)), os.path.expanduser(str(key))) if certificate and key else None
+        return cls(section, os.path.expanduser(str(authority)), pair)
+
+    def make_context(self) -> ssl.SSLContext:
+        """A context that verifies the certificate and the host name of the other side.
+
+        Raises:
+            UserError: a file cannot be read, or the files do not belong together.
+        """
+        if self.authority != SYSTEM_AUTHORITIES:
+            _read_pem(f"{self.section}.tls_authority", self.authority)
+        for key, name in zip(_KEYS[:2], self.certificate_and_key or (), strict=False):
+            _read_pem(f"{self.section}.{key}", name)
+        try:
+            context = ssl.create_default_context(
+                cafile=None if self.authority == SYSTEM_AUTHORITIES else self.authority
+            )
+            if self.certificate_and_key is not None:
+                context.load_cert_chain(*self.certificate_and_key)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise UserError(
+                f"the files of tls_certificate, tls_key and tls_authority in comm_args.{self.section} cannot be used "
+                f"({error}); correct them"
+            ) from None
+        return context
 
 
 def _read_files(settings: SiloSettings) -> tuple[bytes, bytes, bytes] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 import threading
 from collections import OrderedDict
@@ -26,7 +27,7 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import (
     Transport,
     Unreachable,
 )
-from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import encode
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import WEIGHTS, encode
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc_outbound import make_outbound_transport
 from tests.backends.cross_silo.certificates import Authority
@@ -104,6 +105,18 @@ def test_observers_of_sender_and_receiver_see_the_same_payload(tmp_path: Path, c
     assert [record.payload for record in received] == [record.payload for record in sent]
     assert {(record.direction, record.peer) for record in received} == {("received", 1)}
     assert {(record.direction, record.peer) for record in sent} == {("sent", 0)}
+
+
+@pytest.mark.parametrize("weights", [{"a": [1]}, [1], "all of them", 7])
+def test_observers_of_message_without_tensors_do_not_fail(tmp_path: Path, weights: Any) -> None:
+    records: list[MessageRecord] = []
+    ports = free_ports(2)
+    with open_transport(tmp_path, 0, ports) as server:
+        server.observers.append(records.append)
+        head = json.dumps({**protocol.update_message("x", 1, 4, 10, None).get_params(), WEIGHTS: weights}).encode()
+        call(ports[0], len(head).to_bytes(4, "little") + head)
+        assert server.receive(PATIENCE) is not None
+    assert [(record.kind, record.round, record.parts) for record in records] == [("update", 4, ())]
 
 
 class Bomb:
