@@ -45,6 +45,7 @@ class Algorithm:
         section: the YAML section that holds them; by default `<name>_args`, in lower case.
         transductive: whether `server_update` reads the server's inputs.
         keeps_client_state: whether what a client does depends on what it did in earlier rounds.
+        measures_client_state: whether state that does not fit the broadcast weights loses its influence.
         metrics: labels and units of the numbers in `RoundReport.metrics`; a number without one is shown by its name.
 
     A complete one: clients report how many classes they have, and the server weights their models by it.
@@ -81,6 +82,7 @@ class Algorithm:
     section: ClassVar[str] = ""
     transductive: ClassVar[bool] = False
     keeps_client_state: ClassVar[bool] = False
+    measures_client_state: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]] = ()
 
     def __init__(self, settings: RunSettings) -> None:

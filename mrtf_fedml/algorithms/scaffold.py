@@ -186,6 +186,7 @@ class MeasuredScaffold(Scaffold):
     """
 
     name: ClassVar[str] = "MeasuredScaffold"
+    measures_client_state: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (COEFFICIENT_METRIC,)
 
     def client_payload(self, state: ServerState, client: int) -> Payload:

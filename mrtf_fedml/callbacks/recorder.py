@@ -27,7 +27,7 @@ class Recorder(Callback):
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Write the metrics, then the checkpoint: a checkpoint marks its round as finished."""
         run.directory.append_metrics(line)
-        run.directory.save_state(run.state)
+        run.server.state = run.directory.save_state(run.state)
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Write predictions, model, model card and summary."""

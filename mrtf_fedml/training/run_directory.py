@@ -192,14 +192,17 @@ class RunDirectory:
         """Whether a run can be resumed from here."""
         return bool(self._checkpoints.paths)
 
-    def save_state(self, state: ServerState) -> None:
-        """Write a checkpoint; the one before is kept too, in case the new one is damaged."""
-        self._checkpoints.save(state, KEPT_CHECKPOINTS)
+    def save_state(self, state: ServerState) -> ServerState:
+        """Write a checkpoint; the one before is kept too, in case the new one is damaged.
+
+        Returns:
+            the state to continue with (`Checkpoints.save`).
+        """
+        return self._checkpoints.save(state, KEPT_CHECKPOINTS)
 
     def remove_checkpoints(self, keep: int) -> None:
         """Remove all checkpoints of a finished run but the newest `keep`."""
-        for path in self._checkpoints.paths[keep:]:
-            path.unlink(missing_ok=True)
+        self._checkpoints.remove_older(keep)
 
     def load_state(self) -> ServerState | None:
         """The state after the last finished round, with metrics.jsonl cut to the same; None before the first."""

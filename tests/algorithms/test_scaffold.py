@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from mrtf_fedml.algorithms.types import as_tensors
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.models import FeatureExtractor
+from mrtf_fedml.training import checkpoints
 
 CLIENTS, LEARNING_RATE = 4, 0.1
 SCHEDULE = [[0, 1], [1, 2], [0, 2], [1, 3]]
@@ -52,20 +55,26 @@ def start() -> dict[str, Tensor]:
     return {"weight": torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.5, -0.5]]), "bias": torch.zeros(2)}
 
 
-def run(algorithm: Algorithm, rounds: list[list[int]] = SCHEDULE) -> ServerState:
+def run(
+    algorithm: Algorithm,
+    rounds: list[list[int]] = SCHEDULE,
+    state: ServerState | None = None,
+    save: Callable[[ServerState], ServerState] = lambda state: state,
+) -> ServerState:
     model = nn.Linear(3, 2)
     inputs = torch.zeros(4, 3)
     server = ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), 2)
-    state = algorithm.init_state(start())
-    for round_index, chosen in enumerate(rounds):
+    state = state or algorithm.init_state(start())
+    for chosen in rounds:
         updates = [
             algorithm.train_client(
                 model,
-                ClientTask(k, round_index, state.weights, data(k), 6, as_tensors(algorithm.client_payload(state, k))),
+                ClientTask(k, state.round, state.weights, data(k), 6, as_tensors(algorithm.client_payload(state, k))),
             )
             for k in chosen
         ]
         state, _ = algorithm.server_update(state, updates, algorithm.aggregate(updates), server)
+        state = save(state)
     return state
 
 
@@ -244,3 +253,18 @@ def test_variate_that_contradicts_the_update_is_rejected(algorithm: type[Scaffol
         reason = rules.validate_update(state, replace(update, payload=as_tensors(lie)))
         assert (reason is None) == (factor == 1.0), client
     assert algorithm(settings(scaffold_option=1)).validate_update(state, replace(update, payload={})) is None
+
+
+def test_run_resumed_from_variates_on_disk_equals_uninterrupted_run_bitwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_MAX_SINGLE_FILE_MEMORY", 0)
+    algorithm, written = MeasuredScaffold(settings()), checkpoints.Checkpoints(tmp_path)
+    run(algorithm, SCHEDULE[:3], save=lambda state: written.save(state, keep=2))
+    assert len(list((tmp_path / "memory").iterdir())) > CLIENTS
+    resumed = checkpoints.Checkpoints(tmp_path)
+    ended = run(algorithm, SCHEDULE[3:], resumed.load(), save=lambda state: resumed.save(state, keep=2))
+    whole = run(algorithm)
+    assert list(ended.memory) == list(whole.memory)
+    for one, other in ((ended.weights, whole.weights), (ended.memory, whole.memory)):
+        assert all(torch.equal(torch.as_tensor(one[name]), torch.as_tensor(value)) for name, value in other.items())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from safetensors.torch import save_file
 
 from mrtf_fedml.algorithms import ServerState
 from mrtf_fedml.errors import UserError
+from mrtf_fedml.training import checkpoints as module
 from mrtf_fedml.training.checkpoints import Checkpoints
 
 
@@ -87,3 +90,50 @@ def test_load_after_a_kill_between_two_renames_returns_the_last_state(tmp_path: 
     state = checkpoints.load()
     assert state is not None
     assert state.round == 2
+
+
+def test_large_memory_is_written_by_group_and_only_where_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_SINGLE_FILE_MEMORY", 100)
+    weights = {"w": torch.ones(4)}
+    checkpoints = Checkpoints(tmp_path)
+    memory: dict[str, Any] = {f"{client}/w": torch.full((16,), float(client)) for client in range(5)}
+    state = ServerState(1, weights, weights, {"coefficient": 0.5, **memory})
+    written = []
+    for index in range(1, 5):
+        before = {path.name for path in (tmp_path / "memory").glob("*")}
+        state = checkpoints.save(state, keep=2)
+        written.append(len({path.name for path in (tmp_path / "memory").glob("*")} - before))
+        assert torch.equal(state.memory["3/w"], torch.full((16,), 3.0))
+        state = replace(state, round=index + 1, memory={**state.memory, "1/w": torch.full((16,), 10.0 + index)})
+    assert written == [5, 1, 1, 1]
+    assert len(list((tmp_path / "memory").iterdir())) == 6, "files that no kept checkpoint has are removed"
+
+    fresh = Checkpoints(tmp_path)
+    loaded = fresh.load()
+    assert loaded is not None
+    assert (loaded.round, list(loaded.memory), loaded.memory["coefficient"]) == (4, list(state.memory), 0.5)
+    assert torch.equal(loaded.memory["1/w"], torch.full((16,), 13.0))
+    before = {path.name for path in (tmp_path / "memory").iterdir()}
+    fresh.save(replace(loaded, round=5), keep=2)
+    assert {path.name for path in (tmp_path / "memory").iterdir()} <= before, "a resumed run writes no unchanged group"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_damaged_group_file_gives_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(module, "_MAX_SINGLE_FILE_MEMORY", 0)
+    weights = {"w": torch.ones(4)}
+    checkpoints = Checkpoints(tmp_path)
+    for index in (1, 2):
+        checkpoints.save(ServerState(index, weights, weights, {"0/w": torch.full((16,), float(index))}), keep=2)
+    newest = next((tmp_path / "memory").glob("*-2.safetensors"))
+    content = newest.read_bytes()
+    newest.unlink()
+    if damage == "flipped":
+        newest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    state = Checkpoints(tmp_path).load()
+    assert state is not None
+    assert (state.round, state.memory["0/w"][0].item()) == (1, 1.0)

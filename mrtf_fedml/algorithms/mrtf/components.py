@@ -38,7 +38,8 @@ class RoundContext:
         block_rows: samples per block; 0 means all at once.
         targets: the targets before those of the student alone, [M, C]; None while they are made.
         validation: the clients' validation results; None where clients do not validate.
-        base_keeps_client_state: whether the base's clients keep state between rounds.
+        base_keeps_client_state: whether the base's clients keep state between rounds, whose fit to the broadcast
+            weights is not measured.
     """
 
     round: int

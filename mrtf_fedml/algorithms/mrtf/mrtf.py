@@ -86,7 +86,7 @@ class MrTF(AlgorithmWrapper):
             predictions = self.predict(state, updates, base, server)
             with phase(TARGETS):
                 loss = self.train_loss(updates, memory, server.classes)
-                context = RoundContext.of(self.refinery, predictions, loss, state.round, self.base.keeps_client_state)
+                context = RoundContext.of(self.refinery, predictions, loss, state.round, self.keeps_unmeasured_state)
                 # (3)-(4) rectify, Eq. 10, and re-assign by clusters, Eq. 11-12
                 targets = self.make_targets(context, memory)
             # (5) the aggregated model follows the targets, Eq. 1-2
@@ -104,6 +104,11 @@ class MrTF(AlgorithmWrapper):
                 after = self.validation.propose(after, base.prediction_weights, refined, server.positions)
         after = replace(after, memory={**after.memory, **memory.flatten()})
         return after, self._report(report, after, refined, targets, context, memory, server)
+
+    @property
+    def keeps_unmeasured_state(self) -> bool:
+        """Whether the base's clients keep state that belongs to the base's weights, and its fit is not measured."""
+        return self.base.keeps_client_state and not self.base.measures_client_state
 
     def predict(
         self, state: ServerState, updates: Sequence[ClientUpdate], base: ServerState, server: ServerContext
