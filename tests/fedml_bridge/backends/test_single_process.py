@@ -31,6 +31,7 @@ def test_finished_run_has_all_files_of_the_run_directory(finished_run: Path) -> 
         "agreement.npy",
         "evaluation.json",
         "status.json",
+        "reference.safetensors",
         "state",
     }
 
@@ -118,7 +119,7 @@ def test_model_file_has_weights_and_usage_metadata_only(finished_run: Path) -> N
     assert set(facts) == {"class_names", "input_shape", "model", "preprocessing", "version"}, "no time, path or score"
     assert facts["class_names"] == [str(digit) for digit in range(10)]
     assert (facts["input_shape"], facts["model"]["model"]) == ([1, 8, 8], "lenet")
-    nothing = dict.fromkeys(("mean", "deviation", "features", "columns"))
+    nothing = dict.fromkeys(("mean", "deviation", "features", "columns", "encoder"))
     assert facts["preprocessing"] == {"kind": "pixels", **nothing}
 
 
