@@ -74,9 +74,21 @@ def run_command(command: Callable[[argparse.Namespace], int], options: argparse.
             path = shorten_repr(error.filename)
             _print_once(f"mrtf: {path} is no path that can be opened ({error.strerror}); correct it")
             return 2
+        if ".fedml" in str(error.filename):
+            _print_once(
+                f"mrtf: FedML cannot write {error.filename} ({error.strerror}); set HOME to a folder that can be "
+                "written, as in HOME=/tmp/me mrtf run ..."
+            )
+            return 2
         if error.errno not in _DISK_ERRORS:
             raise
         print(f"mrtf: {error.filename or 'a file'} cannot be written or read ({error.strerror})", file=sys.stderr)
+        return 1
+    except ImportError as error:
+        print(
+            f"mrtf: a package cannot be imported ({error}); `mrtf doctor` shows how to repair the installation",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt as interrupt:
         code = interrupt_exit_code(interrupt)

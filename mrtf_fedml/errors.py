@@ -45,8 +45,11 @@ def suggest_name(word: str, known: "list[str] | tuple[str, ...]") -> str:
 
     >>> suggest_name("temprature", ["temperature", "teacher"])
     "did you mean 'temperature'?"
+    >>> suggest_name("MLP", ["mlp", "lenet"])
+    "did you mean 'mlp'?"
     """
     import difflib
 
-    matches = difflib.get_close_matches(word[:_MAX_LENGTH], known, n=1, cutoff=0.6)
-    return f"did you mean {matches[0]!r}?" if matches else "known: " + ", ".join(sorted(known))
+    by_lower = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(word[:_MAX_LENGTH].lower(), list(by_lower), n=1, cutoff=0.6)
+    return f"did you mean {by_lower[matches[0]]!r}?" if matches else "known: " + ", ".join(sorted(known))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from ..config import TrainSettings
-from ..errors import UserError
+from ..errors import UserError, suggest_name
 from ..models.memory_layout import apply_layout, to_layout
 from ..models.modes import use_running_statistics
 from ..models.state_dict import load_weights, snapshot
@@ -24,8 +24,20 @@ from .types import Weights
 class LocalTerm:
     """What an algorithm adds to a client's SGD; this one adds nothing.
 
-    One object serves one client in one round, so it may count and keep.
+    A subclass overrides `forward`, `correct_gradients` or both. One object serves one client in one round, so it may
+    keep values between batches. Other methods of a subclass start with an underscore: a misspelt name would never be
+    called.
     """
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        hooks = ["forward", "correct_gradients"]
+        for name, value in vars(cls).items():
+            if callable(value) and not name.startswith("_") and name not in hooks:
+                raise UserError(
+                    f"{cls.__name__}.{name} is no method of LocalTerm, so that it would never be called; "
+                    f"{suggest_name(name, hooks)} (a helper's name starts with an underscore)"
+                )
 
     def forward(self, model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The logits, and what is added to the batch's loss, if anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ _MAX_CLIENTS_PER_ROUND = 10
 _RESERVED_KEYS = ("client_num_in_total", "backend", "training_type", "comm_round", "model", "loader")
 #: Keys of `data_args` that apply to arrays.
 _DATA_KEYS = ("standardize", "fill_missing", "ignore_columns", "download")
+#: The arguments of `label` that are not settings.
+_ARGUMENTS = ("x_server", "clients", "model", "rounds", "y_server", "ids", "classes", "progress")
 #: Models whose samples are token indices.
 _TEXT_MODELS = ("charlstm", "rnn", "rnn_fed_shakespeare")
 
@@ -139,6 +142,9 @@ def _configuration(model: Any, rounds: Any, settings: Mapping[str, Any], clients
     values = {key: value.item() if isinstance(value, np.generic) else value for key, value in settings.items()}
     import_algorithms({"": {key: value for key, value in values.items() if isinstance(value, str)}})
     for key in values:
+        nearest = difflib.get_close_matches(key, _ARGUMENTS, n=1, cutoff=0.8)
+        if nearest:
+            raise UserError(f"label() has no argument {key!r}; did you mean {nearest[0]!r}?")
         section, target = find_key(key, _DEFAULTS, "label(): ")
         if target in _RESERVED_KEYS or (section == "data_args" and target not in _DATA_KEYS) or section == "comm_args":
             raise UserError(

@@ -124,6 +124,7 @@ def preserve_process_state() -> Iterator[None]:
     """
     root, ours = logging.getLogger(), logging.getLogger("mrtf_fedml")
     level, own_level, threads = root.level, ours.level, torch.get_num_threads()
+    handlers = list(root.handlers)
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.WARNING)
@@ -138,6 +139,7 @@ def preserve_process_state() -> Iterator[None]:
         torch.set_rng_state(states[2])
         torch.set_num_threads(threads)
         root.setLevel(level)
+        root.handlers[:] = handlers
         ours.setLevel(own_level)
 
 

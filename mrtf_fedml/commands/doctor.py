@@ -164,6 +164,14 @@ def check_disk() -> Check:
     )
 
 
+def check_home() -> Check:
+    """FedML writes to ~/.fedml."""
+    folder = Path.home() / ".fedml"
+    existing = folder if folder.exists() else folder.parent
+    remedy = "set HOME to a folder that can be written, as in HOME=/tmp/me mrtf run ..."
+    return Check("home", os.access(existing, os.W_OK), f"FedML writes to {folder}", remedy)
+
+
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
     check_package,
@@ -174,6 +182,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_opacus,
     check_fedml,
     check_folder,
+    check_home,
     check_disk,
     check_gpu,
     check_mpi,

@@ -8,6 +8,7 @@ the algorithm's server update.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from ..training.round import RoundReplies, RoundTasks, apply_server_update, scre
 from ..training.server import Server
 from .aggregation_hooks import FedMLHooks
 from .args import FedAvgArguments, settings_of
-from .messages import MessageTensors, pack_update, payload_of, unpack_update, weights_of
+from .messages import LOSS, MessageTensors, pack_update, payload_of, unpack_update, weights_of
 
 _Entries = list[tuple[float, OrderedDict[str, Tensor]]]
 
@@ -234,8 +235,23 @@ def run_client(
         trainer.train(trainer.local_train_dataset, device, args)
         trainer.on_after_local_training(trainer.local_train_dataset, device, args)
         sent: MessageTensors = trainer.get_model_params()
+    if isinstance(trainer, AlgorithmTrainer):
+        return sent
     # FedML's own trainers return the model's tensors themselves, which the next client overwrites.
-    return sent if isinstance(trainer, AlgorithmTrainer) else clone(sent)
+    return {**clone(sent), **_reported_loss(trainer, args)}
+
+
+def _reported_loss(trainer: ClientTrainer, args: Any) -> dict[str, Tensor]:
+    """The attribute `train_loss` of a user's own trainer, if it is a finite number.
+
+    It has no noise, so it is not sent under differential privacy.
+    """
+    loss = getattr(trainer, "train_loss", None)
+    if not isinstance(loss, int | float) or isinstance(loss, bool) or not math.isfinite(loss):
+        return {}
+    if settings_of(args).privacy.has_any_dp:
+        return {}
+    return {LOSS: torch.tensor(float(loss), dtype=torch.float64)}
 
 
 class SimulatedClient:

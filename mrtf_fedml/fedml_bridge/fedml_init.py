@@ -33,7 +33,10 @@ _CALLS: tuple[tuple[type, str, Any], ...] = (
     (ClientDiagnosis, "check_mqtt_connection", False),
 )
 
-_originals: list[tuple[type, str, Any]] = []
+_originals: list[tuple[Any, str, Any]] = []
+
+#: Parts of lines of FedML's report that are not true in runs without tracking.
+_FALSE_LINES = ("MPI4py is NOT installed", "can not connect to")
 
 #: The module that FedML imports for NCCL, and the function that it calls, in FedML's spelling.
 _NCCL_MODULE = "fedml.simulation.nccl.base_framework.common"
@@ -69,6 +72,8 @@ def block_platform_calls() -> None:
         original = owner.__dict__[name]
         _originals.append((owner, name, original))
         setattr(owner, name, staticmethod(_call_if_used(original.__func__, replacement)))
+    _originals.append((fedml, "collect_env", fedml.collect_env))
+    fedml.collect_env = _without_false_lines(fedml.collect_env)
 
 
 def restore_platform_calls() -> None:
@@ -98,6 +103,23 @@ def _call_if_used(original: Any, replacement: Any) -> Any:
         return original(*positional, **named) if uses_platform(args) else replacement
 
     return call
+
+
+def _without_false_lines(collect_env: Any) -> Any:
+    """FedML's report on the machine without what is not true here.
+
+    It says that MPI4py is not installed where it only was not imported, and that it cannot connect to services that a
+    run without tracking does not use.
+    """
+
+    def collect(*positional: Any, **named: Any) -> None:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            collect_env(*positional, **named)
+        lines = [line for line in text.getvalue().splitlines() if not any(part in line for part in _FALSE_LINES)]
+        print("\n".join(lines))
+
+    return collect
 
 
 def supply_nccl_module(is_ours: Callable[[Any], bool]) -> None:

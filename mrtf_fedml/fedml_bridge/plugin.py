@@ -6,17 +6,22 @@ FedML has no registry. Every entry point passes through FedMLRunner, so that its
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from fedml import constants
-from fedml.core import ClientTrainer
+from fedml.core import ClientTrainer, ServerAggregator
 from fedml.runner import FedMLRunner
 
 from ..algorithms import Algorithm, algorithm_by_name, algorithm_names
+from ..callbacks.base import Callback
 from ..errors import UserError
+from ..models.state_dict import clone, load_weights, snapshot
+from ..process.logs import log_to_terminal
 from ..process.mpi import check_start, world_size
+from ..training.loop import Run
 from .adapters import AlgorithmAggregator, AlgorithmTrainer
 from .args import check_version, settings_of
 from .devices import check_gpu_available
@@ -44,6 +49,9 @@ def register() -> None:
     if _original_init is not None:
         return
     check_version()
+    if not logging.getLogger().handlers:
+        # Without a handler Python prints warnings without their level.
+        log_to_terminal(verbose=False)
     block_platform_calls()
     supply_nccl_module(lambda args: _is_ours(args, None, None))
     _original_init = fedml_init = FedMLRunner.__init__
@@ -105,8 +113,33 @@ def make_project_participant(
             f"{algorithm.name}'s clients do more than train, so that {type(trainer).__name__} cannot replace them; "
             "leave the trainer out, or use an algorithm whose clients only train (FedAvg, FedOpt, FedDF, MrTF)"
         )
-    options = RunOptions(print_summary=True)
+    tests: list[Callback] = []
+    if aggregator is not None and not isinstance(aggregator, AlgorithmAggregator):
+        tests, aggregator = [_ProjectTest(aggregator, dataset, device, args)], None
+    options = RunOptions(print_summary=True, callbacks=tests)
     return make_participant(args, algorithm, device, dataset, model, options, trainer, aggregator)
+
+
+class _ProjectTest(Callback):
+    """Calls `test_all` and `test` of a project's own server aggregator after each round, as FedML's server does."""
+
+    def __init__(self, aggregator: ServerAggregator, dataset: Any, device: Any, args: Any) -> None:
+        self._aggregator = aggregator
+        self._dataset = dataset
+        self._device = device
+        self._args = args
+
+    def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
+        """Give it the weights that predict, and the project's own test data."""
+        model = self._aggregator.model
+        # The project's model may be the one that the server computes with.
+        before, was_training = snapshot(model), model.training
+        self._aggregator.set_model_params(clone(run.state.prediction_weights))
+        _, _, _, test_global, _, train_local, test_local, _ = self._dataset
+        self._aggregator.test_all(train_local, test_local, self._device, self._args)
+        self._aggregator.test(test_global, self._device, self._args)
+        load_weights(model, before)
+        model.train(was_training)
 
 
 _ADAPTERS = (AlgorithmTrainer, AlgorithmAggregator)
@@ -115,11 +148,16 @@ _ADAPTERS = (AlgorithmTrainer, AlgorithmAggregator)
 def _algorithm_class(args: Any, trainer: Any, aggregator: Any) -> type[Algorithm]:
     """The algorithm of the adapters; where there are none, the one that `federated_optimizer` names."""
     if aggregator is not None and not isinstance(aggregator, AlgorithmAggregator):
-        raise UserError(
-            f"federated_optimizer {args.federated_optimizer!r} has its own server aggregator and cannot use "
-            f"{type(aggregator).__name__}; leave it out, or name an algorithm of FedML's"
-        )
-    if aggregator is not None:
+        kind = type(aggregator)
+        rules = [hook for hook in _HOOKS if getattr(kind, hook, None) is not getattr(ServerAggregator, hook)]
+        if rules or not isinstance(aggregator, ServerAggregator):
+            what = f"overrides {rules[0]}" if rules else "is no ServerAggregator"
+            raise UserError(
+                f"{kind.__name__} {what}, but federated_optimizer {args.federated_optimizer!r} aggregates by itself "
+                "and calls only test and test_all of a project's aggregator; put the rest into a callback "
+                "(common_args.callbacks) or an algorithm of your own (docs/guides/extending.md)"
+            )
+    elif aggregator is not None:
         changed = [hook for hook in _HOOKS if getattr(type(aggregator), hook) is not getattr(AlgorithmAggregator, hook)]
         if changed:
             raise UserError(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mrtf_fedml.algorithms.local_training import train_locally
+from mrtf_fedml.algorithms.local_training import LocalTerm, train_locally
 from mrtf_fedml.config import RunSettings, TrainSettings
 from mrtf_fedml.data import TensorShard
 from mrtf_fedml.errors import UserError
@@ -180,3 +180,11 @@ def test_clipping_gives_the_bytes_of_pytorchs_own_and_null_turns_it_off(monkeypa
     read = {"train_args": {"clip_grad_norm": None}}
     assert RunSettings.from_config(read).train.clip_grad_norm is None
     assert RunSettings.from_config({"train_args": {"epochs": None}}).train.epochs == 1
+
+
+def test_local_term_with_an_unknown_method_is_refused() -> None:
+    with pytest.raises(UserError, match=r"correct_gradient .*'correct_gradients'"):
+
+        class Misspelt(LocalTerm):
+            def correct_gradient(self, model: nn.Module) -> None:
+                """Never called."""

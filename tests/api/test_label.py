@@ -67,6 +67,7 @@ def test_label_twice_gives_equal_results_and_restores_process_state(result: Resu
     random.seed(5), np.random.seed(5), torch.manual_seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     level, threads = logging.getLogger().level, torch.get_num_threads()
+    handlers = list(logging.getLogger().handlers)
     run_dir = tmp_path / "kept"
     again = mrtf_fedml.label(X[SERVER], clients(), rounds=8, run_dir=str(run_dir), **QUICK)
     assert (again.probabilities == result.probabilities).all(), "the labels of the server's set change nothing"
@@ -79,6 +80,7 @@ def test_label_twice_gives_equal_results_and_restores_process_state(result: Resu
     assert again.run_dir == run_dir
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     assert (logging.getLogger().level, torch.get_num_threads()) == (level, threads)
+    assert logging.getLogger().handlers == handlers
     # The kept folder is an ordinary run directory.
     np.savez(tmp_path / "more.npz", x_test=X[SERVER])
     assert main(["predict", str(run_dir), str(tmp_path / "more.npz"), "--out", str(tmp_path / "out.csv")]) == 0

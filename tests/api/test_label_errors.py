@@ -57,6 +57,8 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "one class": ({"clients": [(X[:3], ["low"] * 3)]}, "all clients have the single label 'low'"),
     "targets": ({"clients": [(X[:3], [0.5, 1.5, 2.5])]}, "the label of sample 0 is 0.5"),
     "one-hot": ({"clients": [(X[:3], np.eye(3))]}, "np.argmax"),
+    "round": ({"round": 15}, "did you mean 'rounds'"),
+    "model in capitals": ({"model": "MLP"}, "did you mean 'mlp'"),
     "unlisted": ({"classes": ["low"]}, "the clients have the label 'high'"),
     "server's labels": ({"y_server": ["low"]}, "y_server has 1 labels but x_server 30 samples"),
     "strange labels": ({"y_server": ["other"] * 30}, "y_server has the label other, which no client has"),

@@ -17,7 +17,7 @@ from mrtf_fedml.data import load
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.fedml_bridge.fedml_init import initialize
 from mrtf_fedml.models import create_model
-from tests.conftest import small_config, small_settings, write_yaml
+from tests.conftest import output_bytes, read_metrics, small_config, small_settings, write_yaml
 from tests.fedml_bridge.fedml_project import fedml_arguments
 
 PLAIN_INIT = FedMLRunner.__init__
@@ -106,13 +106,57 @@ def test_users_trainer_without_loss_uses_the_fallback_and_warns(
     assert caplog.text.count("no client reports its training loss") == 1
 
 
-def test_users_aggregator_with_our_algorithm_is_refused(tmp_path: Path) -> None:
+def test_users_trainer_reports_its_loss_as_train_loss(tmp_path: Path) -> None:
+    from fedml.ml.trainer.my_model_trainer_classification import ModelTrainerCLS
+
+    class Reporting(ModelTrainerCLS):
+        def train(self, train_data: Any, device: Any, args: Any) -> None:
+            super().train(train_data, device, args)
+            self.train_loss = 0.25
+
+    args, device, dataset, model = project(tmp_path, weight_decay=0.0)
+    mrtf_fedml.register()
+    FedMLRunner(args, device, dataset, model, Reporting(model, args)).run()
+    assert {line["train_loss"] for line in read_metrics(tmp_path / "run")} == {0.25}
+
+
+def test_users_aggregator_is_called_to_test_and_changes_nothing(tmp_path: Path) -> None:
     from fedml.ml.aggregator.default_aggregator import DefaultServerAggregator
+
+    seen: list[Any] = []
+
+    class Testing(DefaultServerAggregator):
+        def test(self, test_data: Any, device: Any, args: Any) -> None:
+            self.model.eval()
+            seen.append((args.round_idx, test_data, float(next(iter(self.model.parameters())).sum())))
+
+        def test_all(self, train_data_local_dict: Any, test_data_local_dict: Any, device: Any, args: Any) -> bool:
+            return True
+
+    for name in ("plain", "tested"):
+        (tmp_path / name).mkdir()
+        args, device, dataset, model = project(tmp_path / name)
+        mrtf_fedml.register()
+        tested = Testing(model, args) if name == "tested" else None
+        FedMLRunner(args, device, dataset, model, None, tested).run()
+    assert output_bytes(tmp_path / "plain" / "run") == output_bytes(tmp_path / "tested" / "run")
+    rounds = len(read_metrics(tmp_path / "tested" / "run"))
+    assert len(seen) == rounds
+    assert len({weights for _, _, weights in seen}) == rounds, "the weights of each round"
+    assert all(data is dataset[3] for _, data, _ in seen)
+
+
+def test_users_aggregator_that_aggregates_is_refused(tmp_path: Path) -> None:
+    from fedml.ml.aggregator.default_aggregator import DefaultServerAggregator
+
+    class Median(DefaultServerAggregator):
+        def aggregate(self, raw_client_model_or_grad_list: Any) -> Any:
+            return raw_client_model_or_grad_list[0][1]
 
     args, device, dataset, model = project(tmp_path)
     mrtf_fedml.register()
-    with pytest.raises(UserError, match="DefaultServerAggregator"):
-        FedMLRunner(args, device, dataset, model, None, DefaultServerAggregator(model, args))
+    with pytest.raises(UserError, match=r"Median overrides aggregate.*callbacks"):
+        FedMLRunner(args, device, dataset, model, None, Median(model, args))
 
 
 def test_register_twice_then_unregister_restores_fedml() -> None:
