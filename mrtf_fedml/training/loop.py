@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..algorithms import Algorithm, ServerContext, ServerState
+from ..algorithms import Algorithm, ClientUpdate, ServerContext, ServerState
 from ..algorithms.evaluation import EvaluationCounts
 from ..callbacks.base import Callback
 from ..config import RunSettings
 from ..errors import RunInterrupted, RunStopped, WriteError
 from .evaluation import Evaluation
-from .round import AggregationHooks, Backend, RoundRecord, collect_evaluations, run_round
+from .round import AggregationHooks, Backend, RoundRecord, RoundReplies, collect_evaluations, run_round
 from .run_directory import RunDirectory, has_used_update
 from .server import Server
 
@@ -112,6 +112,8 @@ class Run:
         Returns:
             the summary; None if not a single round was finished.
         """
+        if self.rounds_left == 0:
+            self.record = self._load_last_round()
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
@@ -173,6 +175,15 @@ class Run:
                 f"saved in {self.directory.path}. Resume with: {self._resume_command}"
             ) from again
         return summary
+
+    def _load_last_round(self) -> RoundRecord | None:
+        """The last round of a run of which only the results are to be written: its clients and its report."""
+        last = self.directory.load_last_round()
+        if last is None:
+            return None
+        clients, report = last
+        updates = [ClientUpdate(client, 0, {}, None) for client in clients]
+        return RoundRecord(self.server.state.round - 1, RoundReplies(clients, updates), report, server_seconds=0.0)
 
     @property
     def _resume_command(self) -> str:

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -30,11 +30,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..algorithms.evaluation import EvaluationCounts
-from ..algorithms.types import ServerState, Weights
+from ..algorithms.types import RoundReport, ServerState, Weights
 from ..config import DataSettings
 from ..config.loader import load_yaml
 from ..errors import UserError, shorten_repr
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, normalize_tensors
 from .files import append_line, atomic_write
 from .outputs import encode_model, format_predictions, read_model_file
 
@@ -44,6 +44,9 @@ METRICS = "metrics.jsonl"
 _MODEL = "model.safetensors"
 _EVALUATIONS = "validation.json"
 _RESULTS_WRITTEN = "state/results.json"
+_LAST_ROUND = "state/last_round.safetensors"
+#: Names of the tensors in it.
+_CLIENTS, _TEACHER_LABELS, _PREDICTIONS = "clients", "teacher_labels", "predictions/"
 _WORKING_DIRECTORY = "state/working_directory.json"
 _INPUT_FILES = "state/input_files.json"
 _LOCK = Path("state") / "lock"
@@ -215,13 +218,34 @@ class RunDirectory:
         return state
 
     def mark_results_written(self, rounds: int) -> None:
-        """Record that all result files of this many rounds are written."""
-        self.write_json(_RESULTS_WRITTEN, {"rounds": rounds})
+        """Record that all result files of this many rounds are written, and which files there are."""
+        files = sorted(path.name for path in self.path.iterdir() if path.is_file())
+        self.write_json(_RESULTS_WRITTEN, {"rounds": rounds, "files": files})
 
     def results_written_after(self) -> int | None:
-        """The number of rounds whose results were written last; None if a kill came before."""
-        rounds = self.read_json(_RESULTS_WRITTEN).get("rounds")
-        return rounds if isinstance(rounds, int) else None
+        """The number of rounds whose results were written last; None if a kill came before, or a file is missing."""
+        written = self.read_json(_RESULTS_WRITTEN)
+        rounds, files = written.get("rounds"), written.get("files")
+        is_complete = isinstance(files, list) and all((self.path / str(name)).is_file() for name in files)
+        return rounds if isinstance(rounds, int) and is_complete else None
+
+    def save_last_round(self, clients: Sequence[int], report: RoundReport) -> None:
+        """Keep what the results need of the last round: they may be written by another process, after a kill."""
+        tensors = {_PREDICTIONS + name: value for name, value in report.predictions.items()}
+        if report.teacher_labels is not None:
+            tensors[_TEACHER_LABELS] = report.teacher_labels
+        self._write(_LAST_ROUND, save(normalize_tensors({**tensors, _CLIENTS: torch.tensor(clients)})))
+
+    def load_last_round(self) -> tuple[list[int], RoundReport] | None:
+        """The clients and the report of the last round; None if they are missing or damaged."""
+        try:
+            tensors = load_file(self.path / _LAST_ROUND)
+            clients = tensors.pop(_CLIENTS).tolist()
+        except (OSError, SafetensorError, KeyError):
+            return None
+        teacher_labels = tensors.pop(_TEACHER_LABELS, None)
+        predictions = {name.removeprefix(_PREDICTIONS): value for name, value in tensors.items()}
+        return clients, RoundReport(predictions=predictions, teacher_labels=teacher_labels)
 
     def write_evaluations(self, rounds: int, evaluations: Mapping[int, EvaluationCounts]) -> None:
         """validation.json: what each client reported about the model after this many rounds."""

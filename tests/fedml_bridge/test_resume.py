@@ -28,6 +28,30 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path: Path) -> None:
     assert [line["acc"] for line in read_metrics(parts)] == [line["acc"] for line in read_metrics(whole)]
 
 
+RESULTS = (
+    "agreement.npy",
+    "predictions.csv",
+    "probabilities.npy",
+    "model.safetensors",
+    "model_card.md",
+    "summary.json",
+)
+
+
+@pytest.mark.parametrize("removed", ["predictions.csv", "state/results.json"])
+def test_resume_of_a_finished_run_writes_missing_results(tmp_path: Path, finished_run: Path, removed: str) -> None:
+    """A file that was deleted, or a kill between the last checkpoint and the results, of which none is there."""
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished_run, run_dir)
+    before = {name: (run_dir / name).read_bytes() for name in RESULTS}
+    for name in RESULTS if removed.startswith("state") else ():
+        (run_dir / name).unlink()
+    (run_dir / removed).unlink()
+    assert main(["run", "--resume", str(run_dir)]) == 0
+    assert {name: (run_dir / name).read_bytes() for name in RESULTS} == before
+    assert main(["run", "--resume", str(run_dir)]) == 2, "nothing is missing now"
+
+
 @pytest.mark.slow
 def test_interrupted_run_keeps_finished_rounds_and_resumes(tmp_path: Path, finished_run: Path) -> None:
     run_dir = tmp_path / "run"
