@@ -132,6 +132,8 @@ def build_parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a configuration: predictions, model and report in a run directory")
     run.add_argument("--cf", metavar="FILE.yaml", help="the configuration, in FedML's format")
     _add_changes(run)
+    run.add_argument("--coverage", metavar="P", help="of the prediction sets (default 0.9)")
+    run.add_argument("--accept", metavar="P", help="label only what is right with this probability, abstain otherwise")
     run.add_argument("--resume", metavar="RUN_DIR", help="continue an interrupted run")
     run.add_argument("--role", choices=("server", "client"), help="across silos: the role of this process")
     run.add_argument("--rank", type=int, metavar="R", help="across silos: 0 is the server, R the silo of shard R-1")

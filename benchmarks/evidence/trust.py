@@ -156,18 +156,62 @@ def run(setup: str, shift: str, seed: int, folder: Path | None) -> dict[str, Any
     x, y, clients = SHIFTS[shift](x, y, clients, np.random.default_rng(100 + seed))
     clients = [(own.astype(np.float32), labels) for own, labels in clients]
     result = mrtf_fedml.label(x.astype(np.float32), clients, y_server=y, progress=False, random_seed=seed, **settings)
-    summary = result.summary
+    summary, table = result.summary, result.table()
+    per_label: dict[str, Any] = {}
+    if summary["estimated_accuracy"] is not None:
+        correct, names = table["label"].to_numpy() == y, table["prediction_set"].str.split(" | ", regex=False)
+        probability = table["probability_correct"].to_numpy()
+        per_label = {
+            "calibration_error": calibration_error(probability, correct),
+            "covered": float(np.mean([str(label) in each for label, each in zip(y, names, strict=True)])),
+            "set_size": float(names.str.len().mean()),
+            **{
+                f"accepted_{level}": [int((probability >= level).sum()), int(correct[probability >= level].sum())]
+                for level in (0.99, 0.95, 0.9)
+            },
+        }
     return {
+        **per_label,
         "setup": setup,
         "shift": shift,
         "seed": seed,
         "true": result.accuracy,
+        "server_samples": len(y),
         "stated": summary["estimated_accuracy"],
         "interval": summary["estimated_accuracy_interval"],
         "reason": summary["no_estimate_because"],
         "samples": summary.get("validation_samples"),
         "warnings": result.warnings,
     }
+
+
+def calibration_error(probability: Any, correct: Any, bins: int = 10) -> float:
+    """The expected calibration error with bins of equal numbers of samples."""
+    parts = np.array_split(np.argsort(probability, kind="stable"), bins)
+    return float(
+        sum(len(part) * abs(probability[part].mean() - correct[part].mean()) for part in parts if len(part))
+        / len(correct)
+    )
+
+
+def per_label_table(runs: list[dict[str, Any]]) -> str:
+    """Calibration, prediction sets and accepted labels: one line per setup, over the runs that state an estimate."""
+    lines = [
+        "| shift | setup | runs | calibration error | sets of 90 % contain the truth | classes per set | "
+        "accepted at 0.99: share, right | at 0.95 | at 0.9 |",
+        "|" + "---|" * 9,
+    ]
+    stated = [each for each in runs if "covered" in each]
+    for key in sorted({(each["shift"], each["setup"]) for each in stated}):
+        rows = [each for each in stated if (each["shift"], each["setup"]) == key]
+        cells = [f"{statistics.fmean(each[name] for each in rows):.3f}" for name in ("calibration_error", "covered")]
+        cells.append(f"{statistics.fmean(each['set_size'] for each in rows):.2f}")
+        for level in (0.99, 0.95, 0.9):
+            accepted, right = (sum(each[f"accepted_{level}"][place] for each in rows) for place in (0, 1))
+            total = sum(each["server_samples"] for each in rows)
+            cells.append(f"{accepted / total:.2f}, {right / accepted:.3f}" if accepted else "0")
+        lines.append(f"| {' | '.join([*key, str(len(rows)), *cells])} |")
+    return "\n".join(lines)
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -212,6 +256,7 @@ def main() -> None:
                 with given.results.open("a") as file:
                     file.write(json.dumps(runs[-1]) + "\n")
     print(table(runs))
+    print(per_label_table(runs))
 
 
 if __name__ == "__main__":

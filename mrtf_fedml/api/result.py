@@ -107,6 +107,8 @@ class Classifier(nn.Module):
         )
 
 
+#: The columns of predictions.csv that say how far a label can be trusted, with their types.
+_TRUST_COLUMNS = {"probability_correct": float, "prediction_set": str, "decision": str}
 #: Height of the report in a notebook, in pixels.
 _HEIGHT = 720
 
@@ -147,6 +149,7 @@ class Result:
         warnings: one sentence per suspicious finding; an empty list is no proof of correctness.
         report: the HTML report of the run.
         run_dir: the run directory; None where it was temporary.
+        trust: per sample `probability_correct`, `prediction_set` and `decision`, as in predictions.csv.
     """
 
     labels: npt.NDArray[Any]
@@ -159,6 +162,7 @@ class Result:
     warnings: list[str] = field(default_factory=list)
     report: Report = field(default_factory=lambda: Report(""))
     run_dir: Path | None = None
+    trust: pandas.DataFrame | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -177,11 +181,12 @@ class Result:
         return self.model.predict(x)
 
     def table(self) -> pandas.DataFrame:
-        """One row per sample: id, label and confidence."""
+        """One row per sample: id, label, confidence, and how far the label can be trusted, as in predictions.csv."""
         import pandas
 
         confidence = self.probabilities.max(axis=1)
-        return pandas.DataFrame({"id": self.ids, "label": self.labels, "confidence": confidence})
+        table = pandas.DataFrame({"id": self.ids, "label": self.labels, "confidence": confidence})
+        return table if self.trust is None else table.join(self.trust)
 
     def __repr__(self) -> str:
         summary = self.summary
@@ -219,4 +224,11 @@ def read_result(
         warnings=list(summary.get("warnings") or []),
         report=Report((directory.path / "report.html").read_text(encoding="utf-8")),
         run_dir=directory.path if keep else None,
+        trust=pandas.read_csv(
+            directory.path / "predictions.csv",
+            usecols=_TRUST_COLUMNS,
+            dtype=_TRUST_COLUMNS,
+            keep_default_na=False,
+            na_values={"probability_correct": [""]},
+        ),
     )

@@ -35,7 +35,7 @@ class Recorder(Callback):
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Write predictions, model, model card and summary."""
         context, train = run.context, run.settings.train
-        run.directory.write_predictions(run.prediction_logits(), self.ids, self.class_names)
+        run.directory.write_predictions(run.prediction_logits(), self.ids, self.class_names, run.label_trust)
         header = model_header(
             context.model, run.settings.model, context.inputs.shape[1:], self.class_names, self.preprocessing
         )
@@ -86,7 +86,8 @@ def format_model_card(header: Mapping[str, Any], summary: Mapping[str, Any], cli
         "",
         f"- If the algorithm refines (MrTF, FedDF), the server's {summary['samples_labelled']} unlabelled samples were "
         "used in training: a score on them says less about other samples.",
-        "- The confidences are the softmax of the model. They are not calibrated.",
+        "- The confidences are the softmax of the model. They are not calibrated; `probability_correct` is, where it is "
+        "known.",
         "- A class that no client has cannot be learnt.",
         "",
         "`mrtf predict RUN_DIR INPUT` labels more samples of the same kind.",

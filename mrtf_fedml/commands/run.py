@@ -68,12 +68,14 @@ def party_rank(options: argparse.Namespace, settings: RunSettings) -> int | None
 
 
 def _configuration(options: argparse.Namespace) -> Config:
+    given = {"coverage": options.coverage, "accept": options.accept}
+    changes = [*options.set, *(f"{key}={value}" for key, value in given.items() if value is not None)]
     if options.resume is not None:
         if options.cf is not None:
             raise UserError("--resume uses the configuration of the run; leave --cf out")
         directory = RunDirectory.open(options.resume)
         directory.extend_import_path()
-        return apply_changes(directory.read_config(), options.set)
+        return apply_changes(directory.read_config(), changes)
     if options.cf is None:
         raise UserError("mrtf run needs --cf FILE.yaml; `mrtf example quickstart` writes one")
-    return apply_changes(read_config(options.cf), options.set)
+    return apply_changes(read_config(options.cf), changes)

@@ -40,6 +40,12 @@ class CommonSettings:
     #: Store h(x) of up to 1500 server samples in the run directory, at most 50 numbers each, for the report's feature
     #: plot. Drawing it takes seconds; set `false` for many short runs.
     keep_features: bool = True
+    #: The fraction of the samples whose true class shall be in their `prediction_set` (predictions.csv). A sample whose
+    #: set has more than one class gets the decision `abstain`.
+    coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    #: Give a label only to samples whose label is right with at least this probability, as estimated; the others get
+    #: the decision `abstain`. Not given: the prediction sets decide.
+    accept: Annotated[float, Field(gt=0, lt=1)] | None = None
     #: The checkpoints of a finished run. `last`: the newest, from which the run can be resumed with more rounds.
     #: `none`: none. An unfinished run keeps the last two, each as large as the server state.
     keep_state: Literal["last", "none"] = "last"

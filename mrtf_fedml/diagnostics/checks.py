@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..callbacks.base import Callback
 from ..data.formatting import format_list
 from ..models.inference import predict_logits
+from ..training.outputs import LabelTrust
 from .accuracy_estimate import (
     AccuracyEstimate,
     RefiningGain,
@@ -30,6 +31,7 @@ from .accuracy_estimate import (
     warn_refining_hurts,
 )
 from .client_consistency import find_suspects, warn_inconsistent_clients, warn_suspects
+from .label_trust import assess_labels, summarize_trust
 from .shift import (
     NeighbourStatistics,
     describe_shift,
@@ -144,6 +146,14 @@ class RunChecks(Callback):
         reason = find_estimate_obstacle(evidence)
         condition = describe_condition(evidence)
         summary.update(summarize_estimate(evidence.estimate, reason, condition, self.class_names))
+        common, probabilities = run.settings.common, evidence.logits.double().softmax(dim=1)
+        if evidence.estimate is None or reason is not None:
+            run.label_trust = LabelTrust.unknown(probabilities, common.accept)
+        else:
+            run.label_trust = assess_labels(
+                run.evaluations, evidence.estimate, probabilities, common.coverage, common.accept
+            )
+        summary.update(summarize_trust(run.label_trust, common.coverage))
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
         counts, record, logits = self.class_counts, run.record, run.prediction_logits()

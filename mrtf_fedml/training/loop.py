@@ -19,6 +19,7 @@ from ..callbacks.base import Callback
 from ..config import RunSettings
 from ..errors import RunInterrupted, RunStopped, WriteError
 from .evaluation import Evaluation
+from .outputs import LabelTrust
 from .round import AggregationHooks, Backend, RoundRecord, RoundReplies, collect_evaluations, run_round
 from .run_directory import RunDirectory, has_used_update
 from .server import Server
@@ -48,6 +49,8 @@ class Run:
         self.record: RoundRecord | None = None
         #: After the last round, what each client reports about the model that predicts; empty where none does.
         self.evaluations: dict[int, EvaluationCounts] = {}
+        #: How far each label can be trusted, once it is known.
+        self.label_trust: LabelTrust | None = None
         self._evaluation = evaluation
         self._hooks = hooks or AggregationHooks()
         self._cached_logits: tuple[ServerState, Tensor] | None = None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -28,29 +31,75 @@ from .checkpoints import normalize_tensors
 #: One metadata entry holds all: safetensors writes several in an order that differs from file to file.
 _HEADER = "mrtf"
 
+PREDICTION_COLUMNS = (
+    "index",
+    "id",
+    "label",
+    "class_name",
+    "confidence",
+    "probability_correct",
+    "prediction_set",
+    "decision",
+)
+#: The decision for a sample whose label is too uncertain.
+ABSTAIN = "abstain"
+
 #: Makes a model that is not in `MODELS`: its settings, the shape of a sample, the number of classes, a seed.
 ModelFactory = Callable[[ModelSettings, list[int], int, int], nn.Module]
 
 
-def format_predictions(probabilities: Tensor, ids: list[str], class_names: list[str]) -> str:
-    """predictions.csv: one row per sample with its most probable class and that probability.
+@dataclass(frozen=True, eq=False)
+class LabelTrust:
+    """How far each label can be trusted.
 
-    An id or a class name that a spreadsheet would execute as a formula has an apostrophe in front.
+    Attributes:
+        probability_correct: of each label, calibrated, [M]; NaN where it is not known.
+        prediction_sets: the classes that contain the true one with the run's `coverage`, [M, C]; empty if not known.
+        is_accepted: whether the label is given, [M]; else the decision is `abstain`.
+    """
+
+    probability_correct: Tensor
+    prediction_sets: Tensor
+    is_accepted: Tensor
+
+    @classmethod
+    def unknown(cls, probabilities: Tensor, accept: float | None = None) -> LabelTrust:
+        """Where nothing is known of the labels of these probabilities [M, C]; with `accept`, none is given."""
+        samples = len(probabilities)
+        sets = torch.zeros(probabilities.shape, dtype=torch.bool)
+        return cls(torch.full((samples,), math.nan), sets, torch.full((samples,), accept is None))
+
+
+def format_predictions(
+    probabilities: Tensor, ids: list[str], class_names: list[str], trust: LabelTrust | None = None
+) -> str:
+    """predictions.csv: one row per sample with its most probable class and how far it can be trusted.
+
+    An id or a class name that a spreadsheet would execute as a formula has an apostrophe in front. The classes of a
+    prediction set are separated by ` | `.
 
     Args:
         probabilities: [M, C].
         ids: M of them.
         class_names: C of them.
+        trust: of the labels; nothing is known where it is None.
     """
+    trust = LabelTrust.unknown(probabilities) if trust is None else trust
+    correct = ["" if math.isnan(each) else f"{each:.6f}" for each in trust.probability_correct.tolist()]
+    sets = [
+        " | ".join(class_names[label] for label in classes.nonzero().flatten().tolist())
+        for classes in trust.prediction_sets
+    ]
     confidences, labels = probabilities.max(dim=1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["index", "id", "label", "class_name", "confidence"])
-    rows = zip(ids, labels.tolist(), confidences.tolist(), strict=True)
-    writer.writerows(
-        (index, escape_formula(sample_id), label, escape_formula(class_names[label]), f"{confidence:.6f}")
-        for index, (sample_id, label, confidence) in enumerate(rows)
-    )
+    writer.writerow(PREDICTION_COLUMNS)
+    rows = zip(ids, labels.tolist(), confidences.tolist(), correct, sets, trust.is_accepted.tolist(), strict=True)
+    for index, (sample_id, label, confidence, probability, names, is_accepted) in enumerate(rows):
+        name = escape_formula(class_names[label])
+        decision = name if is_accepted else ABSTAIN
+        cells = [index, escape_formula(sample_id), label, name, f"{confidence:.6f}"]
+        writer.writerow([*cells, probability, escape_formula(names), decision])
     return text.getvalue()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from ..algorithms import Algorithm, ClientFailure, ClientUpdate, RoundReport, ServerContext, ServerState
-from ..algorithms.evaluation import CONFUSION, EvaluationCounts
+from ..algorithms.evaluation import EvaluationCounts
 from ..algorithms.sampling import select_among
 from ..algorithms.types import Weights, as_tensors, mean_loss
 from ..config import RunSettings
@@ -328,8 +328,9 @@ def collect_evaluations(server: Server, backend: Backend) -> dict[int, Evaluatio
         return {}
     tasks = RoundTasks(algorithm, state, clients)
     replies = validate_replies(tasks, backend.train_clients(tasks), on_invalid_update=backend.on_invalid_update)
-    # Validated: the payload has a table of counts.
-    return {update.client: EvaluationCounts(update.payload[CONFUSION]) for update in replies.updates}
+    classes = server.context.classes
+    counts = {each.client: EvaluationCounts.from_payload(each.payload, classes, math.inf) for each in replies.updates}
+    return {client: each for client, each in counts.items() if each is not None}
 
 
 def select_clients(

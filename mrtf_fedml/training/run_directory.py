@@ -36,7 +36,7 @@ from ..config.loader import load_yaml
 from ..errors import UserError, shorten_repr
 from .checkpoints import Checkpoints, normalize_tensors
 from .files import append_line, atomic_write
-from .outputs import encode_model, format_predictions, read_model_file
+from .outputs import LabelTrust, encode_model, format_predictions, read_model_file
 
 _log = logging.getLogger(__name__)
 
@@ -262,10 +262,12 @@ class RunDirectory:
         except (KeyError, ValueError, TypeError, AttributeError):
             return None
 
-    def write_predictions(self, logits: Tensor, ids: list[str], class_names: list[str]) -> None:
+    def write_predictions(
+        self, logits: Tensor, ids: list[str], class_names: list[str], trust: LabelTrust | None = None
+    ) -> None:
         """predictions.csv and probabilities.npy: the softmax of the logits [M, C]."""
         probabilities = torch.softmax(logits.detach().cpu().float(), dim=1)
-        self._write("predictions.csv", format_predictions(probabilities, ids, class_names).encode())
+        self._write("predictions.csv", format_predictions(probabilities, ids, class_names, trust).encode())
         self.write_array("probabilities.npy", probabilities.numpy())
 
     def write_model(self, weights: Weights, header: Mapping[str, Any]) -> None:

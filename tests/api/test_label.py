@@ -39,7 +39,8 @@ def test_label_returns_string_labels_and_all_results(result: Result) -> None:
     assert result.warnings == []
     assert result.run_dir is None
     assert repr(result).startswith("30 samples labelled in 2 classes by MrTF, 8 of 8 rounds\naccuracy ")
-    assert result.table().columns.tolist() == ["id", "label", "confidence"]
+    trust = ["probability_correct", "prediction_set", "decision"]
+    assert result.table().columns.tolist() == ["id", "label", "confidence", *trust]
 
 
 def test_result_model_accepts_raw_samples(result: Result) -> None:

@@ -51,6 +51,10 @@ def test_format_run_summary_without_labels_shows_the_estimate(tmp_path: Path) ->
     assert "MrTF (tuned)" in text
     assert "unknown: the server's set has no labels" in text
     assert "0.78 (95% interval 0.70 to 0.84)" in text
+    assert "decided" not in text
+    accepted: dict[str, Any] = {**estimate, "samples_accepted": 31, "accepted_accuracy": 0.964}
+    directory, _ = write_run(tmp_path / "accepted", labelled=False, base="FedAvg", **accepted)
+    assert "31 labels at an estimated accuracy of 0.96" in format_run_summary(directory)
     withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": "the samples differ"}
     directory, _ = write_run(tmp_path / "other", labelled=False, base="FedAvg", notes=["so"], **withheld)
     assert "no estimate: the samples differ" in format_run_summary(directory)

@@ -23,6 +23,10 @@ from mrtf_fedml.training.evaluation import format_estimate
 GAIN = RefiningGain(-0.05, 0.01, refined_predicts=False)
 
 
+def counts_of(confusion: torch.Tensor) -> EvaluationCounts:
+    return replace(EvaluationCounts.zeros(len(confusion)), confusion=confusion)
+
+
 def draw_tables(
     rng: np.random.Generator, recalls: np.ndarray, priors: np.ndarray, samples: int
 ) -> dict[int, EvaluationCounts]:
@@ -32,7 +36,7 @@ def draw_tables(
         held = rng.multinomial(samples, prior)
         correct = rng.binomial(held, recall)
         table = np.diag(correct) + np.roll(np.diag(held - correct), 1, axis=1)
-        tables[client] = EvaluationCounts(torch.from_numpy(table))
+        tables[client] = counts_of(torch.from_numpy(table))
     return tables
 
 
@@ -57,7 +61,7 @@ def test_interval_covers_the_accuracy_on_the_servers_samples(clients: int, sampl
 def test_estimate_follows_the_servers_class_frequencies() -> None:
     # The second class is always confused half of the time; the server has almost only the first.
     table = torch.tensor([[500, 0], [250, 250]])
-    tables = {client: EvaluationCounts(table) for client in range(5)}
+    tables = {client: counts_of(table) for client in range(5)}
     estimate = estimate_accuracy(tables, torch.tensor([0] * 9500 + [1] * 500))
     assert estimate is not None
     assert estimate.accuracy == pytest.approx(0.95, abs=0.015), "5 of 100 are the second class's half"
@@ -72,13 +76,13 @@ def test_estimate_follows_the_servers_class_frequencies() -> None:
 
 def test_estimate_needs_held_out_samples() -> None:
     assert estimate_accuracy({}, torch.zeros(9, dtype=torch.int64)) is None
-    empty = EvaluationCounts(torch.zeros(2, 2, dtype=torch.int64))
+    empty = EvaluationCounts.zeros(2)
     assert estimate_accuracy({0: empty}, torch.zeros(9, dtype=torch.int64)) is None
 
 
 def test_one_lying_client_is_named_and_its_weight_is_bounded() -> None:
-    honest = EvaluationCounts(torch.tensor([[4, 6], [6, 4]]))
-    lie = EvaluationCounts(torch.tensor([[50000, 0], [0, 50000]]))
+    honest = counts_of(torch.tensor([[4, 6], [6, 4]]))
+    lie = counts_of(torch.tensor([[50000, 0], [0, 50000]]))
     tables = {0: honest, 1: honest, 2: lie, 3: honest, 4: honest}
     estimate = estimate_accuracy(tables, torch.tensor([0, 1] * 50))
     assert estimate is not None
@@ -118,7 +122,7 @@ def test_note_aggregated_predicts_only_if_it_is_more_accurate() -> None:
 
 
 def test_summary_has_the_estimate_or_the_reason_why_there_is_none() -> None:
-    tables = {client: EvaluationCounts(torch.tensor([[9, 1], [0, 10]])) for client in range(3)}
+    tables = {client: counts_of(torch.tensor([[9, 1], [0, 10]])) for client in range(3)}
     estimate = estimate_accuracy(tables, torch.tensor([0, 1] * 50))
     stated = summarize_estimate(estimate, None, None, ["a", "b"])
     assert set(stated["estimated_recall"]) == {"a", "b"}

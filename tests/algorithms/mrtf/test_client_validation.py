@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, FedAvg, MrTF, build_algorithm
-from mrtf_fedml.algorithms.evaluation import CONFUSION
+from mrtf_fedml.algorithms.evaluation import EvaluationCounts
 from mrtf_fedml.algorithms.mrtf.client_validation import (
     COUNTS,
     CandidateCounts,
@@ -117,20 +117,24 @@ def test_evaluation_task_evaluates_the_held_out_samples_and_does_not_train() -> 
     payload = {name: torch.tensor(3.0) for name in payload}
     update = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, shard(), 20, payload))
     assert equal(update.weights, weights)
-    assert update.payload[CONFUSION].sum() == 4
+    counts = EvaluationCounts.from_payload(update.payload, 3, most=4)
+    assert counts is not None
+    assert counts.samples == 4
     unsplittable = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, list(shard()), 20, payload))
-    assert unsplittable.payload[CONFUSION].sum() == 0, "it has trained on all its samples"
+    empty = EvaluationCounts.from_payload(unsplittable.payload, 3, most=0)
+    assert empty is not None, "it has trained on all its samples, and reports none"
     assert MrTF(settings(client_validation=True, validation_fraction=0.0)).evaluation_state(state, server) is None
 
 
-@pytest.mark.parametrize("damage", ["none", "negative", "too many", "overflow", "float", "shape", "missing"])
+@pytest.mark.parametrize("damage", ["none", "negative", "too many", "overflow", "float", "shape", "missing", "other"])
 def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     wrapper = ClientValidation(FedAvg(settings()), 0.1)
     server, _, state = server_setup()
     evaluation = wrapper.evaluation_state(state, server)
     assert evaluation is not None
-    table = torch.zeros(server.classes, server.classes, dtype=torch.int64)
-    table[0, 0], table[1, 0] = 8, 1
+    zeros = EvaluationCounts.zeros(server.classes)
+    table, confidence, true_class = zeros.confusion, zeros.confidence, zeros.true_class
+    table[0, 0], table[1, 0], confidence[1, 5], confidence[0, 5], true_class[5] = 8, 1, 8, 1, 9
     if damage == "negative":
         table[1, 0] = -1
     elif damage == "too many":
@@ -141,7 +145,11 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
         table = table.double()
     elif damage == "shape":
         table = table[:1]
-    payload = {} if damage == "missing" else {CONFUSION: table}
+    elif damage == "other":
+        confidence[1, 5] = 7
+    payload = replace(zeros, confusion=table).to_payload()
+    if damage == "missing":
+        payload.popitem()
     reason = wrapper.validate_update(evaluation, ClientUpdate(0, 9, {}, None, payload))
     assert (reason is None) == (damage == "none")
 

@@ -176,7 +176,8 @@ class SiloClient(Party):
         sent = run_client(self.trainer, self.client, self.shard, received, round_index, self.device, self.args)
         payload = {key: tensor.cpu() for key, tensor in sent.items()}
         update = protocol.update_message(self.incarnation, self.address.own_id, round_index, self.shard[2], payload)
-        self._record_round(round_index, payload, received, time.perf_counter() - began)
+        if round_index < self.settings.train.comm_round:
+            self._record_round(round_index, payload, received, time.perf_counter() - began)
         if not self.try_send(update):
             _log.warning("silo %d could not send its update of round %d", self.rank, round_index)
         self.status.update(phase=WAITING_FOR_TASK)

@@ -1,0 +1,115 @@
+"""How far each single label can be trusted: the probability that it is right, a prediction set, and a decision.
+
+All of it comes from histograms of the clients' held-out samples (`algorithms/evaluation.py`), so it holds for samples
+like these; where no accuracy is estimated, there is none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..algorithms.evaluation import LOGIT_EDGES, EvaluationCounts, clipped_logit, weight_caps
+from ..training.outputs import LabelTrust
+from .accuracy_estimate import AccuracyEstimate
+
+Array = npt.NDArray[np.float64]
+
+#: The levels at which summary.json counts the labels that can be accepted.
+LEVELS = (0.99, 0.95, 0.9)
+
+
+def assess_labels(
+    evaluations: Mapping[int, EvaluationCounts],
+    estimate: AccuracyEstimate,
+    probabilities: Tensor,
+    coverage: float,
+    accept: float | None,
+) -> LabelTrust:
+    """Calibrate the confidences, and make prediction sets and decisions.
+
+    Args:
+        evaluations: by client; at least one has a sample.
+        estimate: of the same clients.
+        probabilities: of the server's samples, [M, C].
+        coverage: of the prediction sets, in (0, 1).
+        accept: the least probability of an accepted label; None accepts all whose set has one class.
+    """
+    counts = [each for each in evaluations.values() if each.samples > 0]
+    caps = weight_caps([each.samples for each in counts])
+    confidence = sum(cap * each.confidence.double().numpy() for cap, each in zip(caps, counts, strict=True))
+    true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
+    probabilities = probabilities.double().cpu()
+    confidences = probabilities.max(dim=1).values
+    correct = torch.from_numpy(calibrate(np.asarray(confidence), confidences.numpy(), estimate.accuracy))
+    sets = probabilities >= conformal_threshold(np.asarray(true_class), coverage)
+    sets[torch.arange(len(sets)), probabilities.argmax(dim=1)] = True
+    is_accepted = sets.sum(dim=1) == 1
+    if accept is not None:
+        is_accepted = correct >= accept
+    return LabelTrust(correct, sets, is_accepted)
+
+
+def calibrate(histogram: Array, confidences: Array, accuracy: float) -> Array:
+    """The probability that each label is right, [M]: Platt's scaling of the confidence (1999).
+
+    The logistic regression is fitted to the histogram. Its intercept is then moved so that the mean over the server's
+    samples is the estimated accuracy: a model that was refined on these samples is more confident of them.
+
+    Args:
+        histogram: held-out samples that are predicted wrong, and right, by bins of the confidence, [2, bins].
+        confidences: of the server's samples, [M].
+        accuracy: the estimated accuracy.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+    from sklearn.linear_model import LogisticRegression
+
+    centres = np.concatenate([LOGIT_EDGES[:1], (LOGIT_EDGES[1:] + LOGIT_EDGES[:-1]) / 2, LOGIT_EDGES[-1:]])
+    # One sample more of either kind at the mean: a few samples that are all right do not prove certainty.
+    mean = float((histogram.sum(axis=0) * centres).sum() / histogram.sum())
+    points = np.concatenate([centres, centres, [mean, mean]])[:, None]
+    outcomes = np.concatenate([np.zeros(len(centres)), np.ones(len(centres)), [0.0, 1.0]])
+    weights = np.concatenate([histogram[0], histogram[1], [1.0, 1.0]])
+    used = weights > 0
+    fitted = LogisticRegression().fit(points[used], outcomes[used], sample_weight=weights[used])
+    scores = fitted.decision_function(clipped_logit(torch.from_numpy(confidences)).numpy()[:, None])
+    target = min(max(accuracy, 1e-3), 1 - 1e-3)
+    shift = brentq(lambda move: float(expit(scores + move).mean()) - target, -60.0, 60.0)
+    return np.asarray(expit(scores + shift))
+
+
+def conformal_threshold(histogram: Array, coverage: float) -> float:
+    """The least probability of a class in a prediction set (split conformal prediction, Sadinle et al. 2019).
+
+    Of n held-out samples, (n + 1) * coverage have at least this probability of their true class; 0 if n is too small.
+
+    >>> histogram = np.zeros(len(LOGIT_EDGES) + 1)
+    >>> histogram[[0, -1]] = 10, 90
+    >>> round(conformal_threshold(histogram, 0.85), 4), conformal_threshold(histogram, 0.95)
+    (0.9997, 0.0)
+    """
+    at_least = np.cumsum(histogram[::-1])[::-1]
+    enough = np.flatnonzero(at_least >= (histogram.sum() + 1) * coverage)
+    if not len(enough) or enough[-1] == 0:
+        return 0.0
+    return float(1 / (1 + np.exp(-LOGIT_EDGES[enough[-1] - 1])))
+
+
+def summarize_trust(trust: LabelTrust, coverage: float) -> dict[str, Any]:
+    """The entries of summary.json: how many labels are given, and at which estimated accuracy."""
+    accepted = trust.probability_correct[trust.is_accepted]
+    is_known = not bool(trust.probability_correct.isnan().any())
+    return {
+        "samples_accepted": len(accepted),
+        "accepted_accuracy": float(accepted.mean()) if len(accepted) and is_known else None,
+        "prediction_set_coverage": coverage if is_known else None,
+        "acceptable": {str(level): int((trust.probability_correct >= level).sum()) for level in LEVELS}
+        if is_known
+        else None,
+    }

@@ -1,0 +1,107 @@
+"""Calibrated probabilities, prediction sets and decisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mrtf_fedml.algorithms.evaluation import EvaluationCounts, evaluate
+from mrtf_fedml.diagnostics.accuracy_estimate import estimate_accuracy
+from mrtf_fedml.diagnostics.label_trust import assess_labels, summarize_trust
+from mrtf_fedml.training.outputs import ABSTAIN, LabelTrust, format_predictions
+
+
+class Fixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def draw(samples: int, seed: int, sharpness: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Logits of an overconfident model, and labels: the true probabilities are those of the logits over 3."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(samples, 4, generator=generator) * 2
+    labels = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
+    return logits * sharpness, labels
+
+
+def evaluations(clients: int = 10, samples: int = 100) -> dict[int, EvaluationCounts]:
+    model = Fixed()
+    return {
+        client: evaluate(model, model.state_dict(), [draw(samples, seed=client)], classes=4)
+        for client in range(clients)
+    }
+
+
+@pytest.fixture(scope="module")
+def trust() -> tuple[LabelTrust, Tensor, Tensor]:
+    reported = evaluations()
+    logits, labels = draw(2000, seed=99)
+    estimate = estimate_accuracy(reported, logits.argmax(dim=1))
+    assert estimate is not None
+    return assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.9, accept=None), logits, labels
+
+
+def test_probabilities_of_an_overconfident_model_are_calibrated(trust: tuple[LabelTrust, Tensor, Tensor]) -> None:
+    assessed, logits, labels = trust
+    correct = (logits.argmax(dim=1) == labels).double()
+    parts = np.array_split(assessed.probability_correct.argsort().numpy(), 10)
+    error = np.mean([abs(float(assessed.probability_correct[part].mean() - correct[part].mean())) for part in parts])
+    confidence = logits.softmax(dim=1).max(dim=1).values
+    raw = np.mean([abs(float(confidence[part].mean() - correct[part].mean())) for part in parts])
+    assert error < 0.05 < raw
+
+
+def test_prediction_sets_contain_the_truth_as_often_as_asked(trust: tuple[LabelTrust, Tensor, Tensor]) -> None:
+    assessed, logits, labels = trust
+    covered = float(assessed.prediction_sets.gather(1, labels[:, None]).double().mean())
+    assert 0.87 <= covered <= 0.95
+    assert assessed.prediction_sets.gather(1, logits.argmax(dim=1)[:, None]).all(), "the label is in its own set"
+    assert torch.equal(assessed.is_accepted, assessed.prediction_sets.sum(dim=1) == 1)
+
+
+def test_accept_gives_only_labels_that_are_right_often_enough() -> None:
+    reported = evaluations()
+    logits, labels = draw(2000, seed=98)
+    estimate = estimate_accuracy(reported, logits.argmax(dim=1))
+    assert estimate is not None
+    assessed = assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.9, accept=0.8)
+    right = (logits.argmax(dim=1) == labels)[assessed.is_accepted].double()
+    assert 100 < len(right) < 2000
+    assert float(right.mean()) >= 0.8
+    summary = summarize_trust(assessed, 0.9)
+    assert summary["samples_accepted"] == len(right)
+    assert summary["accepted_accuracy"] == pytest.approx(float(right.mean()), abs=0.05)
+
+
+def test_few_held_out_samples_give_sets_of_all_classes() -> None:
+    reported = evaluations(clients=2, samples=4)
+    logits, _ = draw(50, seed=97)
+    estimate = estimate_accuracy(reported, logits.argmax(dim=1))
+    assert estimate is not None
+    assessed = assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.95, accept=None)
+    assert assessed.prediction_sets.all()
+    assert not assessed.is_accepted.any()
+
+
+def test_without_an_estimate_probabilities_are_empty_and_accept_abstains() -> None:
+    probabilities = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    given = format_predictions(probabilities, ["a", "b"], ["x", "y"], LabelTrust.unknown(probabilities)).splitlines()
+    assert given[1] == "0,a,0,x,0.900000,,,x"
+    withheld = LabelTrust.unknown(probabilities, accept=0.9)
+    assert format_predictions(probabilities, ["a", "b"], ["x", "y"], withheld).count(ABSTAIN) == 2
+    assert summarize_trust(withheld, 0.9)["samples_accepted"] == 0
+    assert summarize_trust(withheld, 0.9)["acceptable"] is None
+
+
+def test_predictions_file_has_probability_set_and_decision() -> None:
+    probabilities = torch.tensor([[0.9, 0.1], [0.45, 0.55]])
+    sets = torch.tensor([[True, False], [True, True]])
+    known = LabelTrust(torch.tensor([0.97, 0.5]), sets, torch.tensor([True, False]))
+    lines = format_predictions(probabilities, ["a", "b"], ["x", "y"], known).splitlines()
+    assert lines[1:] == ["0,a,0,x,0.900000,0.970000,x,x", "1,b,1,y,0.550000,0.500000,x | y,abstain"]
