@@ -86,8 +86,8 @@ def format_model_card(header: Mapping[str, Any], summary: Mapping[str, Any], cli
         "",
         f"- If the algorithm refines (MrTF, FedDF), the server's {summary['samples_labelled']} unlabelled samples were "
         "used in training: a score on them says less about other samples.",
-        "- The confidences are the softmax of the model. They are not calibrated; `probability_correct` is, where it is "
-        "known.",
+        "- The confidences are the softmax of the model. They are not calibrated; `probability_correct` is, where "
+        "it is known.",
         "- A class that no client has cannot be learnt.",
         "",
         "`mrtf predict RUN_DIR INPUT` labels more samples of the same kind.",
