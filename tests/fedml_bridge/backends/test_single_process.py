@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_breast_cancer
 
 from mrtf_fedml.algorithms.sampling import select_clients
+from mrtf_fedml.training.outputs import PREDICTION_COLUMNS
 from mrtf_fedml.training.run_directory import RunDirectory
 from tests.conftest import output_bytes, read_metrics
 from tests.fedml_bridge.small_run import digits_file, run
@@ -51,7 +52,7 @@ def test_metrics_have_one_line_per_round(finished_run: Path) -> None:
 def test_predictions_equal_softmax_of_the_final_model(finished_run: Path) -> None:
     probabilities = np.load(finished_run / "probabilities.npy")
     rows = [row.split(",") for row in (finished_run / "predictions.csv").read_text().splitlines()]
-    assert rows[0] == ["index", "id", "label", "class_name", "confidence"]
+    assert tuple(rows[0]) == PREDICTION_COLUMNS
     assert probabilities.shape == (len(rows) - 1, 10) == (599, 10)
     np.testing.assert_allclose(probabilities.sum(1), 1.0, atol=1e-5)
     assert [int(row[2]) for row in rows[1:]] == probabilities.argmax(1).tolist()
