@@ -112,7 +112,7 @@ def test_run_without_enough_usable_updates_keeps_the_old_model_and_fails(
         assert "fewer than train_args.min_clients (2)" in line["excluded_clients"]["7"]
         assert line["retries"] in (2, 3)
     assert "the model did not change (rounds 1 and 2)" in (run_dir / "report.html").read_text()
-    shorter = run(tmp_path, "shorter", comm_round=1, min_clients=2, max_retries=3, client_num_per_round=3)
+    shorter = run(tmp_path, "shorter", code=1, comm_round=1, min_clients=2, max_retries=3, client_num_per_round=3)
     first, last = (load_file(folder / "state" / "server.safetensors") for folder in (shorter, run_dir))
     assert all(torch.equal(first[key], last[key]) for key in first)
     never = run(tmp_path, "never", code=1, max_retries=0, min_clients=2)
