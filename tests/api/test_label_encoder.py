@@ -90,7 +90,14 @@ def test_predict_with_a_changed_encoder_is_an_error(
 ) -> None:
     label_texts(run_dir=str(tmp_path / "run"), encoder="own_encoder:encode")
     np.savez(tmp_path / "more.npz", x_test=np.array(["a papaya"]))
-    words = ["predict", str(tmp_path / "run"), str(tmp_path / "more.npz"), "--out", str(tmp_path / "out.csv"), "--force"]
+    words = [
+        "predict",
+        str(tmp_path / "run"),
+        str(tmp_path / "more.npz"),
+        "--out",
+        str(tmp_path / "out.csv"),
+        "--force",
+    ]
     assert main(words) == 0
     user_module.write_text(user_module.read_text() + "#")
     assert main(words) == 2
@@ -109,7 +116,14 @@ def test_predict_finds_the_encoders_file_in_the_run_directory(
         pixels[:8], [(pixels, np.arange(40) % 2)], "linear", 1, encoder=f"onnx:{file}", run_dir=str(tmp_path / "run")
     )
     np.savez(tmp_path / "more.npz", x_test=pixels[:3])
-    words = ["predict", str(tmp_path / "run"), str(tmp_path / "more.npz"), "--out", str(tmp_path / "out.csv"), "--force"]
+    words = [
+        "predict",
+        str(tmp_path / "run"),
+        str(tmp_path / "more.npz"),
+        "--out",
+        str(tmp_path / "out.csv"),
+        "--force",
+    ]
     assert main(words) == 0
     predictions = (tmp_path / "out.csv").read_bytes()
     content = file.read_bytes()
