@@ -31,7 +31,9 @@ class ReportWriter(Callback):
         is_known = run.settings.common.training_type == "simulation" and 0 < len(shards) <= _MAX_CLIENTS
         if is_known and all(isinstance(shard, TensorShard) for shard in shards.values()):
             split = compute_statistics(self._dataset)
-            run.directory.write_json("split.json", {"counts": split.counts.tolist(), "class_names": split.class_names})
+            names = self._dataset.client_names
+            content = {"counts": split.counts.tolist(), "class_names": split.class_names}
+            run.directory.write_json("split.json", content if names is None else {**content, "client_names": names})
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Write what the report needs from the run itself, and the report."""

@@ -44,6 +44,8 @@ class TransductiveDataset(list[Any]):
         self.preprocessing = preprocessing or Preprocessing()
         #: With `data_args.holdout`, the server's own samples, which held-out samples replace; else None.
         self.real_inputs: Tensor | None = None
+        #: The owner of each client's samples, where the data name them; else None.
+        self.client_names: list[str] | None = None
         super().__init__(
             [
                 train_num,

@@ -80,7 +80,7 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
     evaluator = None
     if server.labels is not None:
         evaluator = SealedEvaluator(torch.from_numpy(server.labels), source.class_names)
-    return TransductiveDataset(
+    dataset = TransductiveDataset(
         train_num=train_global.samples,
         train_global=train_global,
         train_local_num_dict={client: shard.samples for client, shard in shards.items()},
@@ -93,6 +93,9 @@ def from_source(source: Source, settings: RunSettings) -> TransductiveDataset:
         batch_size=batch_size,
         preprocessing=preprocessing,
     )
+    if data.partition_method == "user" and source.users is not None:
+        dataset.client_names = list(source.users.names)
+    return dataset
 
 
 def standardize_dataset(dataset: TransductiveDataset, settings: RunSettings) -> TransductiveDataset:

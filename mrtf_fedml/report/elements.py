@@ -92,6 +92,11 @@ def command_block(command: str) -> str:
     return f"<pre>{' '.join(f'<span>{escape(word)}</span>' for word in command.split(' '))}</pre>"
 
 
+def folded(title: str, content: str) -> str:
+    """A collapsed section; browsers open it for a link to an anchor in it."""
+    return f"<details><summary>{escape(title)}</summary>\n{content}</details>"
+
+
 def config_details(title: str, config: Mapping[str, Any]) -> str:
     """A configuration in a collapsed section."""
     text = yaml.safe_dump(redact_secrets(config, REDACTED), sort_keys=False, allow_unicode=True)

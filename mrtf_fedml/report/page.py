@@ -16,6 +16,7 @@ from .elements import (
     card,
     config_details,
     definition_table,
+    folded,
     heading,
     html_document,
     number_tiles,
@@ -27,8 +28,21 @@ from .elements import (
 from .feature_map import feature_map
 from .run_data import Calibration, ClientCounts, Evaluation, Indices, Predictions, RunData
 from .samples import Sample, least_confident_samples
-from .text import describe_resumes, headline, key_numbers, list_warnings, pluralize, summary_rows
+from .text import (
+    describe_resumes,
+    key_numbers,
+    list_warnings,
+    pluralize,
+    result_sentences,
+    short_title,
+    summary_rows,
+)
 
+#: The names of at most this many clients are listed.
+_MAX_NAMED_CLIENTS = 40
+#: Samples on the first screen.
+_FIRST_SAMPLES = 6
+_NO_WARNING_NOTE = "Looks fine: no check found a problem. The checks cannot see every error, so label a few samples by hand and compare."
 _SETTING_NOTE = (
     "The server has these samples without labels. The clients have labelled data that they do not share. In each "
     "round some clients train the model on their own data, and the server averages their models. A transductive "
@@ -54,22 +68,31 @@ _UNCERTAIN_NOTE = (
 
 def page(data: RunData, inputs: Tensor | None) -> str:
     """The report of a run as one HTML file."""
-    sections = [_rounds_section(data), _metrics_section(data)]
+    sections, first_samples = [], ""
     if data.predictions is not None:
+        samples = least_confident_samples(data.predictions, inputs, UNCERTAIN, data.agreement)
+        first_samples = _first_samples_card(samples)
         sections.append(_predictions_section(data.predictions, data.agreement))
         if data.evaluation is not None:
             sections.append(_evaluation_section(data.predictions, data.evaluation))
+        sections.append(_uncertain_section(samples))
         sections.append(_feature_section(data.predictions, data.features, data.features_index))
-        sections.append(
-            _uncertain_section(least_confident_samples(data.predictions, inputs, UNCERTAIN, data.agreement))
-        )
-    sections += [_client_counts_section(data.client_counts), _summary_section(data)]
+    training = [
+        paragraph(_SETTING_NOTE),
+        _rounds_section(data),
+        _metrics_section(data),
+        _client_counts_section(data.client_counts),
+        _summary_section(data),
+    ]
+    # A run that has not ended has nothing but its rounds to show.
+    details = folded("Training details", "\n".join(training)) if data.predictions is not None else "".join(training)
     end = config_details("All settings", data.config)
     title = f"{data.algorithm} on {data.dataset}"
-    return html_document(title, [_opening_section(data, sections), *sections, end])
+    return html_document(title, [_opening_section(data, [*sections, details], first_samples), *sections, details, end])
 
 
-def _opening_section(data: RunData, sections: Sequence[str]) -> str:
+def _opening_section(data: RunData, sections: Sequence[str], first_samples: str) -> str:
+    """The first screen: what was labelled, how accurate it is, warnings, predicted classes, samples to check."""
     summary = data.summary or {}
     words = [
         data.algorithm + (f" (preset {summary['preset']})" if summary.get("preset") else ""),
@@ -77,17 +100,46 @@ def _opening_section(data: RunData, sections: Sequence[str]) -> str:
         *([str(summary["device"])] if summary.get("device") else []),
         f"mrtf {__version__}",
     ]
+    warnings = list_warnings(data)
+    cards = "" if data.predictions is None else _class_counts_card(data.predictions) + first_samples
     return "\n".join(
         [
             f'<p class="eyebrow">{escape(" · ".join(words))}</p>',
-            f"<h1>{escape(headline(data))}</h1>",
-            warning_box(list_warnings(data)),
-            *(f"<p>{escape(sentence)}.</p>" for sentence in summary.get("notes") or []),
-            paragraph(_SETTING_NOTE),
+            f"<h1>{escape(short_title(data))}</h1>",
+            f"<p>{escape(result_sentences(data))}</p>",
+            warning_box([_with_capital(sentence) for sentence in warnings]),
+            "" if warnings or data.predictions is None else f"<p>{escape(_NO_WARNING_NOTE)}</p>",
+            *(f"<p>{escape(_with_capital(sentence))}.</p>" for sentence in summary.get("notes") or []),
             number_tiles(key_numbers(data)),
+            f'<div class="pair">{cards}</div>' if cards else "",
             table_of_contents(sections),
         ]
     )
+
+
+def _with_capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _class_counts_card(predictions: Predictions) -> str:
+    counts = np.bincount(predictions.labels, minlength=len(predictions.class_names)).tolist()
+    bars = class_bars(
+        "Samples per predicted class",
+        predictions.class_names,
+        counts,
+        [f"{count:,}" for count in counts],
+        float(max(counts)),
+    )
+    return card(bars, "Predicted classes", "Number of samples per predicted class.")
+
+
+def _first_samples_card(samples: Sequence[Sample]) -> str:
+    rows = [
+        [sample.id, sample.class_name, f"{sample.confidence:.2f}", sample.second_class or "none"]
+        for sample in samples[:_FIRST_SAMPLES]
+    ]
+    head = ["id", "class", "confidence", "or"]
+    return card(table(rows, head, "Samples to check first"), "Check these first", "The samples of lowest confidence.")
 
 
 def _rounds_section(data: RunData) -> str:
@@ -120,22 +172,12 @@ def _metrics_section(data: RunData) -> str:
 
 
 def _predictions_section(predictions: Predictions, agreement: Floats | None) -> str:
-    counts = np.bincount(predictions.labels, minlength=len(predictions.class_names)).tolist()
-    bars = class_bars(
-        "Samples per predicted class",
-        predictions.class_names,
-        counts,
-        [f"{count:,}" for count in counts],
-        float(max(counts)),
-    )
-    cards = [card(bars, "Predicted classes", "Number of samples per predicted class.")]
-    cards.append(card(charts.confidence_chart(predictions), "Confidence", _CONFIDENCE_NOTE))
+    cards = [card(charts.confidence_chart(predictions), "Confidence", _CONFIDENCE_NOTE)]
     if agreement is not None:
         chart = charts.fraction_histogram("Agreement of the teachers", np.asarray(agreement), "agreement")
         text = f"{_AGREEMENT_NOTE} Mean: {np.mean(agreement):.2f}."
         cards.append(card(chart, "Agreement of the teachers", text))
-    columns = "pair" if len(cards) == 2 else "three"
-    return f'{heading("Predictions", "predictions")}\n<div class="{columns}">{"".join(cards)}</div>'
+    return f'{heading("Predictions", "predictions")}\n<div class="pair">{"".join(cards)}</div>'
 
 
 def _evaluation_section(predictions: Predictions, evaluation: Evaluation) -> str:
@@ -224,6 +266,8 @@ def _client_counts_section(client_counts: ClientCounts | None) -> str:
         "client, one row per class; the size and the shade of a bubble show the number of samples, up to "
         f"{int(client_counts.counts.max()):,}.{part}"
     )
+    if client_counts.names is not None and clients <= _MAX_NAMED_CLIENTS:
+        text += " Clients: " + ", ".join(f"{index} {name}" for index, name in enumerate(client_counts.names)) + "."
     return f"{heading('Data of the clients', 'clients')}\n{paragraph(text)}\n{card(client_counts_chart(client_counts))}"
 
 

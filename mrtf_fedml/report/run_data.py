@@ -88,6 +88,8 @@ class ClientCounts:
 
     counts: npt.NDArray[np.int64]
     class_names: list[str]
+    #: One per client, where the data name their owners.
+    names: list[str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +261,11 @@ def _read_client_counts(directory: RunDirectory) -> ClientCounts | None:
     counts = np.array(stored["counts"], dtype=np.int64)
     if counts.ndim != 2 or not counts.size:
         return None
-    return ClientCounts(counts, [str(name) for name in stored["class_names"]])
+    names: Any = stored.get("client_names")
+    has_names = isinstance(names, list) and len(names) == len(counts)
+    return ClientCounts(
+        counts, [str(name) for name in stored["class_names"]], [str(name) for name in names] if has_names else None
+    )
 
 
 def _read_array(directory: RunDirectory, name: str, samples: int) -> Floats | None:

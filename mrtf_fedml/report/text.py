@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..training.evaluation import format_estimate
@@ -35,6 +36,23 @@ _LABELS = {
 }
 
 
+def short_title(data: RunData) -> str:
+    """What was labelled, for the top of the page."""
+    if data.predictions is None:
+        return f"{data.dataset}: no predictions yet"
+    # The server's own file, where it has one: `dataset` is named after the clients'.
+    server_file = data.config.get("data_args", {}).get("server_file")
+    name = Path(str(server_file)).stem if server_file else data.dataset
+    return f"{pluralize(len(data.predictions.ids), 'sample')} labelled: {name}"
+
+
+def result_sentences(data: RunData) -> str:
+    """How accurate the predictions are, as far as it is known, and how the run has ended."""
+    if data.predictions is None:
+        return f"{data.algorithm} has completed {pluralize(len(data.metrics), 'round')} and has not ended."
+    return f"{_describe_accuracy(data, data.predictions)} {_describe_end(data)}".strip()
+
+
 def headline(data: RunData) -> str:
     """The result of the run, in a few sentences."""
     if data.predictions is None:
@@ -43,7 +61,7 @@ def headline(data: RunData) -> str:
             "ended: there are no predictions yet."
         )
     sentence = f"{data.algorithm} labelled {pluralize(len(data.predictions.ids), 'sample')} of {data.dataset}."
-    return f"{sentence} {_describe_accuracy(data, data.predictions)} {_describe_end(data)}".strip()
+    return f"{sentence} {result_sentences(data)}"
 
 
 def key_numbers(data: RunData) -> list[tuple[str, str]]:

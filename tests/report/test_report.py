@@ -27,7 +27,9 @@ def test_report_of_a_labelled_run(tmp_path: Path) -> None:
     assert reader.tags.count("svg") == 5
     assert reader.tags.count("img") == 24
     for words in (
-        "MrTF labelled 40 samples of digits",
+        "40 samples labelled: digits",
+        "Check these first",
+        "Training details",
         "aggregated model: 0.46",
         "refined model",
         "Confusion",

@@ -59,7 +59,7 @@ def test_headline_without_labels_has_the_estimate(tmp_path: Path) -> None:
     data = read_run(directory, None, None)
     assert "held-out samples: 0.78 (95% interval 0.70 to 0.84). The true labels are not known." in headline(data)
     assert ("0.78", "estimated accuracy, 95% interval 0.70 to 0.84") in key_numbers(data)
-    assert f"<p>{note}.</p>" in write_report(directory, None, None).read_text(encoding="utf-8")
+    assert f"<p>{note.capitalize()}.</p>" in write_report(directory, None, None).read_text(encoding="utf-8")
 
 
 def test_withheld_estimate_is_shown_with_its_reason(tmp_path: Path) -> None:
