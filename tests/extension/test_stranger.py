@@ -71,7 +71,7 @@ def test_resume_with_changed_settings_records_changes(tmp_path: Path) -> None:
 
 def test_report_names_algorithm_and_metrics(tmp_path: Path) -> None:
     page = (run_config(tmp_path, extension_config(comm_round=2)) / "report.html").read_text()
-    assert "Stranger labelled 599 samples" in page
+    assert "599 samples labelled" in page
     assert "disagreement" in page, "its metrics have a curve"
 
 
