@@ -42,8 +42,10 @@ from .text import (
 _MAX_NAMED_CLIENTS = 40
 #: Samples on the first screen.
 _FIRST_SAMPLES = 6
-"Looks fine: no check found a problem. The checks cannot see every error: label a few samples by hand and "
-"compare them."
+_NO_WARNING_NOTE = (
+    "Looks fine: no check found a problem. The checks cannot see every error: label a few samples by hand and "
+    "compare them."
+)
 _SETTING_NOTE = (
     "The server has these samples without labels. The clients have labelled data that they do not share. In each "
     "round some clients train the model on their own data, and the server averages their models. A transductive "
