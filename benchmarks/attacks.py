@@ -178,6 +178,11 @@ class PermutedLabels:
         self._data, self._order = data, order
         self.samples = data.samples
 
+    @property
+    def labels(self) -> Tensor:
+        """All of them, [N]."""
+        return self._order(self._data.labels)
+
     def part(self, indices: Tensor) -> PermutedLabels:
         """Those of these indices."""
         return PermutedLabels(self._data.part(indices), self._order)
