@@ -234,7 +234,8 @@ def test_callers_without_the_certificate_of_a_silo_are_rejected(
 ) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     (port,) = free_ports(1)
-    begin = frame(1, len(status_bytes()), status_bytes())
+    content = status_bytes()
+    begin = frame(1, len(content), content)
     with open_party(0, port, silos=2, **ours.party("server")) as server:
         second = credentials(ours, ours.party("silo2"))
         for security in (
