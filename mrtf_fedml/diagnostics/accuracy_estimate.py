@@ -35,7 +35,7 @@ _CONTRADICTION, _CONTRADICTION_ERRORS = 0.25, 4.0
 #: With fewer clients it is not clear who contradicts whom.
 _MIN_CLIENTS_FOR_CONTRADICTION = 4
 #: An accuracy below this, beyond chance, is a warning.
-_LOW_ACCURACY = 2 / 3
+LOW_ACCURACY = 2 / 3
 #: Refining is worse if it loses at least this much, and this many standard errors: counts of five rounds correlate.
 _MIN_LOSS, _LOSS_STDERRS = 0.01, 2.0
 #: The remedy depends on whether a holdout is possible: across silos no process has the clients' samples.
@@ -56,6 +56,7 @@ class AccuracyEstimate:
         clients: how many clients evaluated.
         samples: how many held-out samples they evaluated.
         recall: of each class: the estimate and the ends of its interval; None where no client held out a sample.
+        classes_differ: whether the server's class frequencies differ from the clients' beyond chance.
         contradicting: clients whose counts contradict the others': their accuracy, and the one that the others predict.
     """
 
@@ -66,6 +67,7 @@ class AccuracyEstimate:
     samples: int
     recall: tuple[tuple[float, float, float] | None, ...]
     contradicting: Mapping[int, tuple[float, float]]
+    classes_differ: bool = False
 
 
 def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Tensor) -> AccuracyEstimate | None:
@@ -97,7 +99,8 @@ def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Te
         for label in range(classes)
     ]
     contradicting = find_contradictions(dict(zip(counts, tables, strict=True)))
-    return AccuracyEstimate(accuracy, low, high, len(counts), int(tables.sum()), tuple(recall), contradicting)
+    differ = not np.allclose(frequencies, initial_frequencies(held))
+    return AccuracyEstimate(accuracy, low, high, len(counts), int(tables.sum()), tuple(recall), contradicting, differ)
 
 
 def smooth_confusion(table: Array) -> Array:
@@ -135,7 +138,7 @@ def estimate_class_frequencies(confusion: Array, predicted: Array, held: Array) 
     """
     from scipy.stats import chi2
 
-    frequencies = (held + _PRIOR_SAMPLES / len(held)) / (held + _PRIOR_SAMPLES / len(held)).sum()
+    frequencies = initial_frequencies(held)
     shares, samples = predicted / predicted.sum(), predicted.sum()
     most = chi2.ppf(CONFIDENCE, len(held) - 1)
     for _ in range(_EM_STEPS):
@@ -146,6 +149,11 @@ def estimate_class_frequencies(confusion: Array, predicted: Array, held: Array) 
             break
         frequencies = frequencies * (confusion @ (shares / expected))
     return np.asarray(frequencies)
+
+
+def initial_frequencies(held: Array) -> Array:
+    """The clients' class frequencies, [C]; a class of which no sample is held out has a small one."""
+    return np.asarray((held + _PRIOR_SAMPLES / len(held)) / (held.sum() + _PRIOR_SAMPLES))
 
 
 def clopper_pearson(accuracy: float, samples: float) -> tuple[float, float]:
@@ -231,7 +239,7 @@ def warn_contradicting_clients(estimate: AccuracyEstimate | None) -> str | None:
 
 def warn_low_accuracy(estimate: AccuracyEstimate | None) -> str | None:
     """A warning if few predictions are right."""
-    if estimate is None or estimate.high >= _LOW_ACCURACY:
+    if estimate is None or estimate.high >= LOW_ACCURACY:
         return None
     return (
         f"the model predicts {estimate.accuracy:.0%} of the clients' held-out samples correctly, and probably no more "

@@ -21,6 +21,7 @@ from ..data.formatting import format_list
 from ..models.inference import predict_logits
 from ..training.outputs import LabelTrust
 from .accuracy_estimate import (
+    LOW_ACCURACY,
     AccuracyEstimate,
     RefiningGain,
     estimate_accuracy,
@@ -228,6 +229,11 @@ def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
     estimate, neighbours = evidence.estimate, evidence.neighbours
     if estimate is None:
         return None
+    if estimate.classes_differ and estimate.accuracy < LOW_ACCURACY:
+        return (
+            "the server's class frequencies differ from the clients', and the model confuses too many classes to tell "
+            "how"
+        )
     if neighbours is None:
         few = len(evidence.logits) < _MIN_SAMPLES
         return (

@@ -66,6 +66,10 @@ def test_estimate_follows_the_servers_class_frequencies() -> None:
     assert estimate is not None
     assert estimate.accuracy == pytest.approx(0.95, abs=0.015), "5 of 100 are the second class's half"
     assert (estimate.clients, estimate.samples) == (5, 5000)
+    assert estimate.classes_differ
+    same = estimate_accuracy(tables, torch.tensor([0] * 75 + [1] * 25))
+    assert same is not None
+    assert not same.classes_differ
     assert estimate.recall[0] is not None
     assert estimate.recall[0][1] < estimate.recall[0][0] <= estimate.recall[0][2]
     frequencies = estimate_class_frequencies(

@@ -187,6 +187,8 @@ def test_find_estimate_obstacle_names_the_shift() -> None:
     assert "at most 0.65" in (find_estimate_obstacle(replace(evidence, neighbours=contradicted)) or "")
     supported = replace(alike, agreement=0.85, expected_agreement=0.95)
     assert find_estimate_obstacle(replace(evidence, neighbours=supported)) is None
+    confused = replace(estimate(0.6, 0.5, 0.7), classes_differ=True)
+    assert "class frequencies" in (find_estimate_obstacle(replace(evidence, estimate=confused)) or "")
     few = replace(evidence, neighbours=None, logits=evidence.logits[:19])
     assert "fewer than 20 samples" in (find_estimate_obstacle(few) or "")
     unknown = replace(evidence, neighbours=None)
