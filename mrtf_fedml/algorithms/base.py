@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from ..config import RunSettings
 from ..config.types import to_plain_values
+from ..errors import UserError
+from ..models.group import ACTIVE, average_by_member
 from ..models.state_dict import average
 from .local_training import LocalTerm, LocalTraining, train_locally
 from .server_context import ServerContext
@@ -44,6 +46,7 @@ class Algorithm:
         Settings: a dataclass (pydantic's or Python's) with the algorithm's keys, their types and defaults.
         section: the YAML section that holds them; by default `<name>_args`, in lower case.
         transductive: whether `server_update` reads the server's inputs.
+        allows_different_models: whether its rules hold where each client trains one of several models.
         keeps_client_state: whether what a client does depends on what it did in earlier rounds.
         measures_client_state: whether state that does not fit the broadcast weights loses its influence.
         metrics: labels and units of the numbers in `RoundReport.metrics`; a number without one is shown by its name.
@@ -81,17 +84,32 @@ class Algorithm:
     Settings: ClassVar[type[Any]] = NoSettings
     section: ClassVar[str] = ""
     transductive: ClassVar[bool] = False
+    allows_different_models: ClassVar[bool] = False
     keeps_client_state: ClassVar[bool] = False
     measures_client_state: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]] = ()
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
+        if settings.model.models is not None:
+            self._check_different_models()
         #: The algorithm's own keys, validated.
         self.hparams: Any = self.resolve_hparams(settings)
         self.seed = settings.common.random_seed
         #: Trains a client's model; an object can be given another function.
         self.local_training: LocalTraining = train_locally
+
+    def _check_different_models(self) -> None:
+        if not self.allows_different_models:
+            raise UserError(
+                f"model_args.models: the clients of {self.name} must have the same model; use federated_optimizer "
+                "MrTF, FedDF, FedAvg, FedProx or FedOpt, and base FedAvg, FedProx or FedOpt"
+            )
+        if self.settings.privacy.has_any_dp or self.settings.clients_only_train:
+            raise UserError(
+                "model_args.models cannot be used with dp_args, with devices or with a trainer of your own: the server "
+                "must know which model a client trained; use model"
+            )
 
     @classmethod
     def section_name(cls) -> str:
@@ -172,6 +190,8 @@ class Algorithm:
         """theta_{t+1}: the mean over the selected clients, or weighted by their sample counts."""
         by_samples = self.settings.train.aggregation == "samples"
         counts = [float(update.samples) if by_samples else 1.0 for update in updates]
+        if ACTIVE in updates[0].weights:
+            return average_by_member([update.weights for update in updates], counts)
         return average([update.weights for update in updates], [count / sum(counts) for count in counts])
 
     def server_update(

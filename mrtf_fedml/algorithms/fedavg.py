@@ -17,3 +17,4 @@ class FedAvg(Algorithm):
     """Train locally, average: theta_{t+1} = 1/|S_t| sum_k theta_{t,k}. The rules are the contract's own."""
 
     name: ClassVar[str] = "FedAvg"
+    allows_different_models: ClassVar[bool] = True

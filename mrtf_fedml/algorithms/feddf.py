@@ -44,6 +44,7 @@ class FedDF(MrTF):
     """
 
     name: ClassVar[str] = "FedDF"
+    allows_different_models: ClassVar[bool] = True
     Settings = FedDFSettings
     hparams: FedDFSettings
 

@@ -56,6 +56,7 @@ class FedOpt(Algorithm):
     """
 
     name: ClassVar[str] = "FedOpt"
+    allows_different_models: ClassVar[bool] = True
     Settings = FedOptSettings
     section: ClassVar[str] = "train_args"
     hparams: FedOptSettings

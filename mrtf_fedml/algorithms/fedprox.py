@@ -31,6 +31,7 @@ class FedProx(Algorithm):
     """FedAvg whose clients minimise L_k(theta) + mu/2 ||theta - theta_t||^2, with mu `fedprox_mu`."""
 
     name: ClassVar[str] = "FedProx"
+    allows_different_models: ClassVar[bool] = True
     Settings = FedProxSettings
     section: ClassVar[str] = "train_args"
     hparams: FedProxSettings

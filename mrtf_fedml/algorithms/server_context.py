@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..config.sections import Precision
 from ..models import FeatureExtractor, predict_logits, predict_logits_and_features
+from ..models.group import students
 from ..models.modes import use_running_statistics
 from ..models.precision import autocast
 from ..models.state_dict import snapshot
@@ -152,7 +153,9 @@ class ServerContext:
             autocast(self.precision.distilling, self.inputs.device),
             use_running_statistics(student, samples=len(inputs)),
         ):
-            return distill(student, inputs, targets, settings, generator)
+            # Each member of a group follows the targets by itself.
+            losses = [distill(part, inputs, targets, settings, generator) for part in students(student)]
+            return sum(losses) / len(losses)
 
     def _predict_with(self, weights: Weights, features: bool = False) -> tuple[Tensor, Tensor | None]:
         self.model.load_state_dict(weights)

@@ -56,12 +56,14 @@ class RunFacts:
         promises_privacy: whether `dp_args` promise privacy.
         uses_sgd: whether clients train by SGD.
         clients_only_train: whether clients can do no more than train: devices, and trainers of the user's own.
+        has_different_models: whether clients train different models (`model_args.models`).
     """
 
     participation: float
     promises_privacy: bool = False
     uses_sgd: bool = True
     clients_only_train: bool = False
+    has_different_models: bool = False
 
     @classmethod
     def of(cls, settings: RunSettings) -> RunFacts:
@@ -72,6 +74,7 @@ class RunFacts:
             promises_privacy=settings.privacy.has_any_dp,
             uses_sgd=train.client_optimizer == "sgd",
             clients_only_train=settings.clients_only_train,
+            has_different_models=settings.model.models is not None,
         )
 
 
@@ -84,6 +87,7 @@ def resolve_base(base: str, facts: RunFacts) -> str:
     if base.lower() != "auto":
         return base
     scaffold_works = facts.uses_sgd and not facts.promises_privacy and not facts.clients_only_train
+    scaffold_works = scaffold_works and not facts.has_different_models
     return "MeasuredScaffold" if scaffold_works else "FedAvg"
 
 

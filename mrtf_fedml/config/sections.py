@@ -178,6 +178,13 @@ class ModelSettings:
     #: `random_features`, a linear model on a fixed random layer; a model of FedML's zoo; a torchvision model, as
     #: `torchvision:resnet18`; or your own as `package.module:Class`.
     model: str = "mlp"
+    #: Different models per client, in place of `model`: a name of your choice for each, and what `model` could be, as
+    #: in `{small: lenet, large: resnet20}`. Clients of the same model are averaged, all of them teach, each average is
+    #: refined, and the mean of the refined models predicts. With MrTF, FedDF, FedAvg, FedProx and FedOpt.
+    models: dict[str, str] | None = None
+    #: Which of `models` each client trains: a list of names, by the index of the client; a shorter list starts again.
+    #: Across silos a silo may name its own. Default: in turn.
+    client_models: list[str] | str | None = None
     #: Name of the module whose output is h(x). Default: found automatically.
     feature_layer: str | None = None
     #: Width of the last hidden layer of `mlp`.
@@ -204,6 +211,34 @@ class ModelSettings:
     #: The scale of the pixels that the encoder receives: `imagenet` (ImageNet's mean and deviation), `symmetric`
     #: ([-1, 1]), `unit` ([0, 1]). `auto` is what torchvision or timm says, and `imagenet` for an ONNX file.
     encoder_normalization: Literal["auto", "imagenet", "symmetric", "unit"] = "auto"
+
+    @model_validator(mode="after")
+    def _check_models(self) -> ModelSettings:
+        if self.models is None and self.client_models is not None:
+            raise ValueError("client_models needs models, a mapping of names to models")
+        if self.models is not None and (
+            len(self.models) < 2 or not all(name.replace("_", "").isalnum() for name in self.models)
+        ):
+            raise ValueError("models needs two names or more, of letters, digits and underscores")
+        known = self.models or {}
+        unknown = [name for name in self._listed_models() if name not in known]
+        if unknown:
+            raise ValueError(f"client_models has {unknown[0]!r}, which is not in models; use one of {', '.join(known)}")
+        return self
+
+    def member_of(self, client: int) -> int:
+        """The index in `models` of the model that this client trains.
+
+        >>> models = {"small": "lenet", "large": "vgg8"}
+        >>> settings = ModelSettings(models=models, client_models=["small", "large", "large"])
+        >>> [settings.member_of(client) for client in range(4)]
+        [0, 1, 1, 0]
+        """
+        names, listed = list(self.models or {}), self._listed_models()
+        return names.index(listed[client % len(listed)]) if listed else client % len(names)
+
+    def _listed_models(self) -> list[str]:
+        return [self.client_models] if isinstance(self.client_models, str) else list(self.client_models or [])
 
     def with_absolute_paths(self) -> ModelSettings:
         """The same settings with absolute paths, valid from any working directory."""

@@ -23,6 +23,7 @@ from ..algorithms.types import as_tensors
 from ..config.sections import parse_precision
 from ..data import TransductiveDataset
 from ..errors import UserError
+from ..models.group import ModelGroup, with_member
 from ..models.precision import autocast
 from ..models.state_dict import check_state_dict, clone, clone_if_aliased, load_weights, snapshot
 from ..privacy.mechanism import client_noise, protect_update
@@ -86,11 +87,16 @@ class AlgorithmTrainer(ClientTrainer):
             samples=self.local_sample_number,
             payload=payload_of(self._received or {}),
         )
+        if isinstance(self.model, ModelGroup):
+            self.model.own = self.algorithm.settings.model.member_of(task.client)
         # Around the whole rule, so that it holds for every algorithm's clients.
         precision = parse_precision(self.algorithm.settings.device.precision).local
         with autocast(precision, torch.device(device)):
             update, self._is_final = self.algorithm.train_client(self.model, task), False
         check_state_dict(f"what {self.algorithm.name}'s train_client returns", update.weights, self._initial)
+        if isinstance(self.model, ModelGroup):
+            assert self.model.own is not None
+            update = replace(update, weights=with_member(update.weights, self.model.own))
         # A rule may return the model's own tensors, which the next client of this process overwrites.
         model_tensors = list(self.model.state_dict().values())
         self._update = replace(

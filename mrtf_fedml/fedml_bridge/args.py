@@ -119,6 +119,11 @@ def check_fedml_options(args: Any, algorithm: Algorithm) -> None:
                 f"{option}: FedML changes the clients' weights, but the model of {algorithm.name} is made from other "
                 f"numbers that the clients send; set {option} to false"
             )
+        if is_enabled(args, option) and algorithm.settings.model.models is not None:
+            raise UserError(
+                f"{option}: FedML compares and changes weights of one model, but the clients have several "
+                f"(model_args.models); set {option} to false"
+            )
     if not is_enabled(args, "enable_dp"):
         return
     solution = str(getattr(args, "dp_solution_type", "")).strip()

@@ -32,6 +32,7 @@ from ..models.forward_hooks import (
     to_indices,
     truncate_logits,
 )
+from ..models.group import ModelGroup
 from ..rng import fork_rng
 
 _log = logging.getLogger(__name__)
@@ -130,6 +131,15 @@ def build_model(
         vocabulary: number of characters in the data, for models of text; `model_args.vocabulary` overrides it, and C is
             the default of both.
     """
+    if settings.models is not None:
+        members = {
+            name: build_model(
+                replace(settings, model=model, models=None, client_models=None),
+                *(input_shape, classes, seed, example, vocabulary),
+            )
+            for name, model in settings.models.items()
+        }
+        return ModelGroup(members)
     name, shape = settings.model, tuple(int(size) for size in input_shape)
     if settings.vocabulary is not None and vocabulary is not None and settings.vocabulary < vocabulary:
         raise UserError(

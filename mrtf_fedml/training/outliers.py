@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..algorithms import ClientUpdate
 from ..algorithms.types import Weights
+from ..models.group import trained_member
 
 #: A norm above this multiple of the round's median is shortened to it. Honest clients of heterogeneous federations
 #: reached 2.9 in 12 rounds and 4.2 in 48 (docs/explanation/security.md).
@@ -57,6 +58,19 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         start: theta_t.
         updates: of one round.
     """
+    members = {trained_member(update.weights) for update in updates}
+    if len(members) > 1:
+        # Updates of different models have different norms.
+        parts = [
+            screen_updates(start, [update for update in updates if trained_member(update.weights) == member])
+            for member in sorted(members, key=str)
+        ]
+        kept = {update.client: update for part in parts for update in part.updates}
+        return Screening(
+            [kept[update.client] for update in updates if update.client in kept],
+            {client: reason for part in parts for client, reason in part.shortened.items()},
+            {client: reason for part in parts for client, reason in part.excluded.items()},
+        )
     if len(updates) < _MIN_UPDATES:
         return Screening(list(updates))
     update_ratios = _ratios([update_norm(start, update.weights) for update in updates])

@@ -152,7 +152,8 @@ def restore_model(
     """The network of a saved model, with its weights."""
     settings, shape, classes = ModelSettings(**header["model"]), header["input_shape"], len(header["class_names"])
     # The seed does not matter: the initial weights are overwritten.
-    model = (create_model if settings.model in MODELS else make_other_model)(settings, shape, classes, 0)
+    is_ours = settings.model in MODELS and settings.models is None
+    model = (create_model if is_ours else make_other_model)(settings, shape, classes, 0)
     load_weights(model, weights)
     return model
 

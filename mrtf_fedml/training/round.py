@@ -21,6 +21,7 @@ from ..algorithms.sampling import select_among
 from ..algorithms.types import Weights, as_tensors, mean_loss
 from ..config import RunSettings
 from ..errors import RunStopped
+from ..models.group import member_names, restrict_to_member, trained_member
 from ..models.state_dict import check_state_dict, clone_if_aliased, is_finite, size_in_bytes
 from ..rng import fork_rng
 from .outliers import find_culprit, screen_updates
@@ -361,6 +362,7 @@ def validate_replies(
     for update in received:
         reason = find_invalid_number(update)
         if reason is None:
+            update = replace(update, weights=restrict_to_member(update.weights, tasks.weights))
             reason = tasks.validate_update(update)
             if reason is not None:
                 on_invalid_update(update.client, reason)
@@ -414,6 +416,9 @@ def find_invalid_number(update: ClientUpdate) -> str | None:
     for name, value in update.weights.items():
         if name.endswith(_RUNNING_VARIANCE) and bool((value < 0).any()):
             return f"its variance {name} is negative"
+    member = trained_member(update.weights)
+    if member is not None and not 0 <= member < len(member_names(update.weights)):
+        return f"its model has the index {member}, which is not that of one of model_args.models"
     if update.loss is not None and not math.isfinite(update.loss):
         return "its loss is not finite (a lower learning_rate may help)"
     if update.loss is not None and abs(update.loss) > _MAX_LOSS:

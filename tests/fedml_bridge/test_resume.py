@@ -52,6 +52,20 @@ def test_resume_of_a_finished_run_writes_missing_results(tmp_path: Path, finishe
     assert main(["run", "--resume", str(run_dir)]) == 2, "nothing is missing now"
 
 
+def test_resumed_run_with_different_models_equals_uninterrupted_run(tmp_path: Path) -> None:
+    models = {"models": {"small": "linear", "large": "lenet"}, "client_models": ["small", "large", "large"]}
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = run(tmp_path / "whole", preset="tuned", comm_round=3, **models)
+    parts = run(tmp_path / "parts", preset="tuned", comm_round=1, **models)
+    assert main(["run", "--resume", str(parts), "--set", "comm_round=3"]) == 0
+    assert output_bytes(parts) == output_bytes(whole)
+    np.savez(tmp_path / "more.npz", x_test=np.zeros((3, 8, 8), dtype=np.uint8))
+    out = tmp_path / "more.csv"
+    assert main(["predict", str(whole), str(tmp_path / "more.npz"), "--out", str(out)]) == 0
+    assert out.read_text().count("\n") == 4
+
+
 @pytest.mark.slow
 def test_interrupted_run_keeps_finished_rounds_and_resumes(tmp_path: Path, finished_run: Path) -> None:
     run_dir = tmp_path / "run"

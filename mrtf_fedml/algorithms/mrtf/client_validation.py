@@ -93,6 +93,7 @@ class ClientValidation(AlgorithmWrapper):
     """
 
     name: ClassVar[str] = "ClientValidation"
+    allows_different_models: ClassVar[bool] = True
     prefix: ClassVar[str] = PREFIX
 
     def __init__(self, base: Algorithm, fraction: float) -> None:

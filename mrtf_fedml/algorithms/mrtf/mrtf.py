@@ -50,6 +50,7 @@ class MrTF(AlgorithmWrapper):
     """
 
     name: ClassVar[str] = "MrTF"
+    allows_different_models: ClassVar[bool] = True
     Settings: ClassVar[type[Any]] = MrTFSettings
     section: ClassVar[str] = "mrtf_args"
     prefix: ClassVar[str] = PREFIX

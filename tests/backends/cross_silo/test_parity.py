@@ -88,6 +88,7 @@ def test_mqtt_s3_gives_equal_predictions_and_leaves_bucket_empty(
         ("GRPC", "FedOpt", {"server_optimizer": "yogi"}),
         ("TRPC", "FedDF", {}),
         ("GRPC", "FedRidge", {"model": "linear"}),
+        ("GRPC", "MrTF", {"models": {"small": "linear", "large": "lenet"}, "preset": "tuned", "broadcast": "refined"}),
     ],
 )
 def test_other_algorithms_across_silos_give_equal_predictions(

@@ -28,13 +28,14 @@ SETUPS: dict[str, dict[str, Any]] = {
     "fedopt": {"federated_optimizer": "FedOpt", "server_optimizer": "yogi"},
     "feddf": {"federated_optimizer": "FedDF"},
     "fedridge": {"federated_optimizer": "FedRidge", "model": "random_features", "hidden_size": 50, "comm_round": 9},
+    "models": {"models": {"small": "linear", "large": "lenet"}, "preset": "tuned", "broadcast": "refined"},
     "private": {"clip": 1.0, "sigma": 0.01},
     "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
     "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
     "half": {"model": "mlp", "precision": "bf16", "refine_steps": 5},
 }
 #: The algorithms that no other test takes to several ranks, and noise on the updates; and bfloat16.
-OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "fedridge", "private", "fedaux", "shot", "half")
+OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "fedridge", "models", "private", "fedaux", "shot", "half")
 
 
 def outputs(run_dir: Path) -> tuple[bytes, bytes, bytes]:
