@@ -183,7 +183,7 @@ class ModelSettings:
     #: refined, and the mean of the refined models predicts. With MrTF, FedDF, FedAvg, FedProx and FedOpt.
     models: dict[str, str] | None = None
     #: Which of `models` each client trains: a list of names, by the index of the client; a shorter list starts again.
-    #: Across silos a silo may name its own. Default: in turn.
+    #: Across silos a silo may name its own. Default: in turn, in alphabetical order.
     client_models: list[str] | str | None = None
     #: Name of the module whose output is h(x). Default: found automatically.
     feature_layer: str | None = None
@@ -227,14 +227,15 @@ class ModelSettings:
         return self
 
     def member_of(self, client: int) -> int:
-        """The index in `models` of the model that this client trains.
+        """The index, in alphabetical order, of the one of `models` that this client trains.
 
         >>> models = {"small": "lenet", "large": "vgg8"}
         >>> settings = ModelSettings(models=models, client_models=["small", "large", "large"])
         >>> [settings.member_of(client) for client in range(4)]
-        [0, 1, 1, 0]
+        [1, 0, 0, 1]
         """
-        names, listed = list(self.models or {}), self._listed_models()
+        # Files may sort the names, and a resumed run must find the same order.
+        names, listed = sorted(self.models or {}), self._listed_models()
         return names.index(listed[client % len(listed)]) if listed else client % len(names)
 
     def _listed_models(self) -> list[str]:

@@ -137,7 +137,7 @@ def build_model(
                 replace(settings, model=model, models=None, client_models=None),
                 *(input_shape, classes, seed, example, vocabulary),
             )
-            for name, model in settings.models.items()
+            for name, model in sorted(settings.models.items())
         }
         return ModelGroup(members)
     name, shape = settings.model, tuple(int(size) for size in input_shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ def trained_member(weights: StateDict) -> int | None:
     return int(weights[ACTIVE]) if ACTIVE in weights else None
 
 
-def member_names(weights: StateDict) -> list[str]:
+def member_names(weights: Iterable[str]) -> list[str]:
     """The names of a group's members, in the order of their indices."""
     return list(dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(f"{_MEMBERS}.")))
 
@@ -78,8 +78,23 @@ def restrict_to_member(weights: StateDict, start: StateDict) -> StateDict:
     index = trained_member(weights)
     if index is None:
         return weights
-    prefix = f"{_MEMBERS}.{member_names(start)[index]}."
-    return {key: weights[key] if key == ACTIVE or key.startswith(prefix) else start[key] for key in start}
+    own = set(own_keys(start, index))
+    return {key: weights[key] if key in own else value for key, value in start.items()}
+
+
+def find_invalid_member(weights: StateDict, start: StateDict) -> str | None:
+    """Why an update is not one of a member of the group; None where it is, and where there is no group."""
+    index, names = trained_member(weights), member_names(start)
+    if index is None or (0 <= index < len(names) and all(key in weights for key in own_keys(start, index))):
+        return None
+    return f"its model has the index {index}, which is not that of one of model_args.models"
+
+
+def own_keys(weights: Iterable[str], index: int) -> list[str]:
+    """The entries that belong to the member with this index, `active` included; all of them for -1."""
+    names = member_names(weights)
+    prefix = f"{_MEMBERS}." if index == ALL else f"{_MEMBERS}.{names[index]}."
+    return [key for key in weights if key == ACTIVE or key.startswith(prefix)]
 
 
 def average_by_member(models: Sequence[StateDict], counts: Sequence[float]) -> OrderedDict[str, Tensor]:

@@ -133,6 +133,8 @@ def model_header(
     """
     # The preprocessing has the encoder, without the folders of its files.
     values = {**field_values(settings), "initial_weights": None, "encoder": None, "encoder_weights": None}
+    # Who trained which model is not needed to use them.
+    values["client_models"] = None
     # If the number of characters was read from the data, it is the size of the embedding.
     embeddings = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
     if embeddings and values["vocabulary"] is None:

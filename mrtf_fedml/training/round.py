@@ -21,7 +21,7 @@ from ..algorithms.sampling import select_among
 from ..algorithms.types import Weights, as_tensors, mean_loss
 from ..config import RunSettings
 from ..errors import RunStopped
-from ..models.group import member_names, restrict_to_member, trained_member
+from ..models.group import find_invalid_member, restrict_to_member
 from ..models.state_dict import check_state_dict, clone_if_aliased, is_finite, size_in_bytes
 from ..rng import fork_rng
 from .outliers import find_culprit, screen_updates
@@ -360,7 +360,7 @@ def validate_replies(
     missing = {reply.client: reply.reason for reply in replies if isinstance(reply, ClientFailure)}
     usable, excluded = [], dict(missing)
     for update in received:
-        reason = find_invalid_number(update)
+        reason = find_invalid_number(update) or find_invalid_member(update.weights, tasks.weights)
         if reason is None:
             update = replace(update, weights=restrict_to_member(update.weights, tasks.weights))
             reason = tasks.validate_update(update)
@@ -416,9 +416,6 @@ def find_invalid_number(update: ClientUpdate) -> str | None:
     for name, value in update.weights.items():
         if name.endswith(_RUNNING_VARIANCE) and bool((value < 0).any()):
             return f"its variance {name} is negative"
-    member = trained_member(update.weights)
-    if member is not None and not 0 <= member < len(member_names(update.weights)):
-        return f"its model has the index {member}, which is not that of one of model_args.models"
     if update.loss is not None and not math.isfinite(update.loss):
         return "its loss is not finite (a lower learning_rate may help)"
     if update.loss is not None and abs(update.loss) > _MAX_LOSS:

@@ -18,13 +18,13 @@ from mrtf_fedml.models.group import (
     ALL,
     ModelGroup,
     average_by_member,
+    find_invalid_member,
     restrict_to_member,
     trained_member,
     with_member,
 )
 from mrtf_fedml.models.state_dict import load_weights, snapshot
 from mrtf_fedml.training.outliers import screen_updates
-from mrtf_fedml.training.round import find_invalid_number
 
 MODELS = {"small": "linear", "large": "mlp"}
 
@@ -101,8 +101,11 @@ def test_client_cannot_change_a_model_that_it_does_not_train() -> None:
     hostile = with_member({key: value + 100 for key, value in start.items()}, 0)
     restricted = restrict_to_member(hostile, start)
     assert torch.equal(restricted["members.large.0.weight"], start["members.large.0.weight"])
+    assert find_invalid_member(hostile, start) is None
     for index in (-1, 2):
-        assert "index" in str(find_invalid_number(ClientUpdate(0, 1, with_member(start, index), None)))
+        assert "index" in str(find_invalid_member(with_member(start, index), start))
+    incomplete = {key: value for key, value in hostile.items() if key != "members.small.bias"}
+    assert "index" in str(find_invalid_member(incomplete, start))
 
 
 def test_each_member_is_refined_towards_the_targets() -> None:
@@ -172,6 +175,6 @@ def test_algorithms_that_need_one_model_are_refused() -> None:
 
 def test_silo_names_its_own_model() -> None:
     own = ModelSettings(models=MODELS, client_models="large")
-    assert [own.member_of(client) for client in range(3)] == [1, 1, 1]
+    assert [own.member_of(client) for client in range(3)] == [0, 0, 0], "in alphabetical order"
     in_turn = ModelSettings(models=MODELS)
     assert [in_turn.member_of(client) for client in range(3)] == [0, 1, 0]

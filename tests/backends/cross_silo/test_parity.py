@@ -100,6 +100,22 @@ def test_other_algorithms_across_silos_give_equal_predictions(
 
 
 @pytest.mark.slow
+def test_silos_that_name_their_own_models_give_equal_predictions(
+    tmp_path: Path, one_process: Callable[..., Path]
+) -> None:
+    names = ["large", "small", "large"]
+    changes = {"comm_round": 2, "models": {"small": "linear", "large": "lenet"}}
+    with Federation(tmp_path, SILOS, "GRPC", **changes) as federation:
+        parties = [federation.start(0)]
+        for rank, name in enumerate(names, start=1):
+            model_args = {**federation.config["model_args"], "client_models": name}
+            parties.append(federation.start(rank, config={**federation.config, "model_args": model_args}))
+        codes = [party.wait() for party in parties]
+    assert codes == [0] * (SILOS + 1), "\n".join(party.output for party in federation.parties)
+    assert output_bytes(federation.run_dir) == output_bytes(one_process(SILOS, **changes, client_models=names))
+
+
+@pytest.mark.slow
 def test_noise_across_silos_is_not_drawn_from_the_seed(tmp_path: Path, one_process: Callable[..., Path]) -> None:
     """The server knows the run's seed and could subtract noise that is drawn from it."""
     changes = {"comm_round": 2, "clip": 1.0, "sigma": 0.01}

@@ -19,12 +19,13 @@ from ....callbacks.status import WAITING_FOR_SERVER, WAITING_FOR_TASK, StatusFil
 from ....config import RunSettings
 from ....data.preprocessing import Standardizer, standardize_entry
 from ....errors import RunStopped, UserError
+from ....models.group import own_keys, trained_member
 from ....models.state_dict import size_in_bytes, snapshot
 from ....training.files import append_line
 from ....training.run_directory import METRICS
 from ...adapters import run_client
 from ...args import settings_of
-from ...messages import LOSS, unpack_scale
+from ...messages import LOSS, unpack_scale, weights_of
 from ...runner import RunOptions
 from . import protocol
 from .handshake import Handshake
@@ -174,7 +175,10 @@ class SiloClient(Party):
         self.status.begin_round(round_index, [self.client])
         began = time.perf_counter()
         sent = run_client(self.trainer, self.client, self.shard, received, round_index, self.device, self.args)
-        payload = {key: tensor.cpu() for key, tensor in sent.items()}
+        member = trained_member(sent)
+        # Of a group of models a silo sends the one that it trained.
+        others = set() if member is None else set(weights_of(sent)) - set(own_keys(sent, member))
+        payload = {key: tensor.cpu() for key, tensor in sent.items() if key not in others}
         update = protocol.update_message(self.incarnation, self.address.own_id, round_index, self.shard[2], payload)
         if round_index < self.settings.train.comm_round:
             self._record_round(round_index, payload, received, time.perf_counter() - began)

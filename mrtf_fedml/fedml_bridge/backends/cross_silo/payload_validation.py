@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ....models.group import ACTIVE, member_names, own_keys, trained_member
 from ....models.state_dict import size_in_bytes
 from ...messages import DEVIATION, LOSS, MEAN, PAYLOAD, RESERVED, SAMPLES
 from .protocol import MAX_SAMPLES, InvalidPayload
@@ -49,9 +50,15 @@ class PayloadSchema:
             self._validate_entry(key, tensor)
         if (MEAN in received) != (DEVIATION in received):
             raise InvalidPayload("its feature scale lacks the mean or the deviation")
-        missing = [key for key in self._expected if key not in received]
+        missing = [key for key in self._required_keys(received) if key not in received]
         if missing:
             raise InvalidPayload(f"its weights lack {_shorten(missing[0])}")
+
+    def _required_keys(self, received: Mapping[str, Tensor]) -> Iterable[str]:
+        """All weights; of a group of models those of the one that was trained."""
+        index = trained_member(received) if ACTIVE in self._expected else None
+        members = len(member_names(self._expected))
+        return self._expected if index is None or not 0 <= index < members else own_keys(self._expected, index)
 
     def _validate_entry(self, key: str, tensor: Tensor) -> None:
         if key not in self._expected and (tensor.dtype not in _PAYLOAD_TYPES or tensor.ndim > _MAX_DIMENSIONS):
