@@ -3,8 +3,8 @@
     python benchmarks/evidence/different_models.py FILE.npz [SEEDS]
 
 FILE.npz is usps.npz or mnistm_12k.npz (setups.py). 2000 samples are partitioned over 12 clients with three classes
-each, 4 clients per round, 10 rounds of MrTF (tuned, base FedAvg); the server labels 500 samples. With both models, half
-of the clients have each.
+each, a third of them per round, 10 rounds of MrTF (tuned, base FedAvg); the server labels 500 samples. With both
+models, half of the clients have each.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from mrtf_fedml import label
 CLIENTS, SAMPLES, SERVER, ROUNDS = 12, 2000, 500, 10
 VARIANTS: dict[str, dict[str, Any]] = {
     "lenet and mlp": {"models": {"lenet": "lenet", "mlp": "mlp"}},
-    "lenet": {"model": "lenet"},
-    "mlp": {"model": "mlp"},
+    "lenet, its own clients only": {"model": "lenet", "clients": slice(0, None, 2)},
+    "mlp, its own clients only": {"model": "mlp", "clients": slice(1, None, 2)},
+    "lenet, all clients": {"model": "lenet"},
+    "mlp, all clients": {"model": "mlp"},
 }
 SETTINGS: dict[str, Any] = {
     "preset": "tuned",
     "base": "FedAvg",
-    "client_num_per_round": 4,
     "epochs": 2,
     "batch_size": 10,
     "learning_rate": 0.03,
@@ -59,10 +60,13 @@ def main(file: str, seeds: str = "3") -> None:
         x, y = data["x_train"][order], data["y_train"][order]
         server = np.random.default_rng(seed).permutation(len(data["x_test"]))[:SERVER]
         clients = [(x[rows], y[rows]) for rows in partition(y, seed)]
-        for name, variant in VARIANTS.items():
+        for name, settings in VARIANTS.items():
+            variant = dict(settings)
+            own = clients[variant.pop("clients", slice(None))]
             result = label(
                 data["x_test"][server],
-                clients,
+                own,
+                client_num_per_round=len(own) // 3,
                 y_server=data["y_test"][server],
                 random_seed=seed,
                 **SETTINGS,

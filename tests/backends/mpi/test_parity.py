@@ -56,7 +56,7 @@ def losses(run_dir: Path) -> list[tuple[Any, ...]]:
         "uplink_bytes",
         "downlink_bytes",
     )
-    return [tuple(line[key] for key in keys) for line in lines]
+    return [tuple(line.get(key) for key in keys) for line in lines]
 
 
 @pytest.fixture(scope="module")
