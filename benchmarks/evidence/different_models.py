@@ -66,6 +66,7 @@ def main(file: str, seeds: str = "3") -> None:
             result = label(
                 data["x_test"][server],
                 own,
+                classes=range(10),
                 client_num_per_round=len(own) // 3,
                 y_server=data["y_test"][server],
                 random_seed=seed,
