@@ -62,7 +62,7 @@ def test_resumed_run_with_different_models_equals_uninterrupted_run(tmp_path: Pa
     assert output_bytes(parts) == output_bytes(whole)
     out = tmp_path / "more.csv"
     digits = digits_file(tmp_path / "digits.npz", permuted=False)
-    # 3: it warns, as after so few rounds it should.
+    # 3: it finds the samples different, as after so few rounds it may.
     assert main(["predict", str(whole), str(digits), "--out", str(out)]) in (0, 3)
     labels = [line.split(",")[2] for line in out.read_text().splitlines()]
     assert labels == [line.split(",")[2] for line in (whole / "predictions.csv").read_text().splitlines()]
