@@ -27,11 +27,11 @@ class Authority:
         )
         self.file.write_bytes(_pem(certificate.sign(self.key, hashes.SHA256())))
 
-    def party(self, name: str) -> dict[str, str]:
-        """The keys of comm_args for a party that this authority vouches for."""
+    def party(self, name: str, address: str = "127.0.0.1") -> dict[str, str]:
+        """The keys of comm_args for a party at an address that this authority vouches for."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         certificate = self._builder(subject, key.public_key()).add_extension(here, critical=False)
         files = {"tls_certificate": self.folder / f"{name}.pem", "tls_key": self.folder / f"{name}.key"}
         files["tls_certificate"].write_bytes(_pem(certificate.sign(self.key, hashes.SHA256())))

@@ -15,6 +15,7 @@ from mrtf_fedml.cli import main
 from tests.backends.cross_silo.federation import free_ports, wait_until
 from tests.backends.two_hosts.hosts import ADDRESSES, TwoHosts, two_hosts
 from tests.conftest import output_bytes, read_metrics, small_config, write_yaml
+from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import both_forms
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,12 +67,16 @@ def test_ranks_on_two_hosts(tmp_path: Path, hosts: TwoHosts) -> None:
     )
 
 
-def test_silos_reconnect_after_broken_link_and_predictions_are_equal(tmp_path: Path, hosts: TwoHosts) -> None:
+@both_forms
+def test_silos_reconnect_after_broken_link_and_predictions_are_equal(
+    tmp_path: Path, hosts: TwoHosts, connection: str
+) -> None:
     """With min_clients 2 the round waits for the broken link, and the results equal those of one process."""
     federation = {"client_num_in_total": 2, "client_num_per_round": 2, "classes_per_client": 5, "comm_round": 12}
     config = small_config(
         training_type="cross_silo",
         backend="GRPC",
+        connection=connection,
         run_dir=str(tmp_path / "run"),
         silo_timeout=200.0,
         start_timeout=SECONDS,
