@@ -30,8 +30,9 @@ Array = npt.NDArray[np.float64]
 _PRIOR_SAMPLES = 2.0
 #: Steps of the estimate of the class frequencies; each step increases the likelihood.
 _EM_STEPS = 200
-#: A client contradicts the others if its accuracy differs from what theirs predict by so much, and so many errors.
-_CONTRADICTION, _CONTRADICTION_ERRORS = 0.25, 4.0
+#: A client contradicts the others if its accuracy differs from what theirs predict by so much and so many errors, and
+#: chance gives such counts to one client in so many runs or fewer: the error of a few samples near 1 is too small.
+_CONTRADICTION, _CONTRADICTION_ERRORS, _CONTRADICTION_CHANCE = 0.25, 4.0, 0.001
 #: With fewer clients it is not clear who contradicts whom.
 _MIN_CLIENTS_FOR_CONTRADICTION = 4
 #: An accuracy below this, beyond chance, is a warning.
@@ -204,7 +205,10 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
     """
     if len(tables) < _MIN_CLIENTS_FOR_CONTRADICTION:
         return {}
-    found, differences, errors = {}, {}, {}
+    # scipy takes a second to import.
+    from scipy.stats import binomtest
+
+    found, differences, errors, chances = {}, {}, {}, {}
     caps = dict(zip(tables, weight_caps([int(table.sum()) for table in tables.values()]), strict=True))
     total = sum(caps[client] * table for client, table in tables.items())
     for client, table in tables.items():
@@ -213,6 +217,7 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
         expected, own = float(held @ recall / held.sum()), float(np.trace(table) / held.sum())
         found[client], differences[client] = (own, expected), own - expected
         errors[client] = math.sqrt(float(held @ (recall * (1 - recall)))) / held.sum()
+        chances[client] = binomtest(round(np.trace(table)), round(held.sum()), expected).pvalue
     median = float(np.median(list(differences.values())))
     # The median absolute deviation, scaled to the standard deviation of a normal distribution.
     spread = 1.4826 * float(np.median([abs(each - median) for each in differences.values()]))
@@ -220,6 +225,7 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
         client: found[client]
         for client, each in differences.items()
         if abs(each - median) >= max(_CONTRADICTION, _CONTRADICTION_ERRORS * math.hypot(spread, errors[client]))
+        and chances[client] * len(tables) <= _CONTRADICTION_CHANCE
     }
 
 
