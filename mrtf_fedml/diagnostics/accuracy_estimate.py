@@ -9,7 +9,6 @@ Graubard (1998) for proportions from clustered samples: the clients are the clus
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +29,10 @@ Array = npt.NDArray[np.float64]
 _PRIOR_SAMPLES = 2.0
 #: Steps of the estimate of the class frequencies; each step increases the likelihood.
 _EM_STEPS = 200
-#: A client contradicts the others if its accuracy differs from what theirs predict by so much and so many errors, and
-#: chance gives such counts to one client in so many runs or fewer: the error of a few samples near 1 is too small.
-_CONTRADICTION, _CONTRADICTION_ERRORS, _CONTRADICTION_CHANCE = 0.25, 4.0, 0.001
+#: A client contradicts the others if its accuracy differs from what theirs predict by so much, by so many times the
+#: spread over clients, and if so few or so many correct samples have less than this probability
+#: in a run.
+_CONTRADICTION, _CONTRADICTION_SPREADS, _CONTRADICTION_PROBABILITY = 0.25, 4.0, 1e-3
 #: With fewer clients it is not clear who contradicts whom.
 _MIN_CLIENTS_FOR_CONTRADICTION = 4
 #: An accuracy below this, beyond chance, is a warning.
@@ -205,10 +205,9 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
     """
     if len(tables) < _MIN_CLIENTS_FOR_CONTRADICTION:
         return {}
-    # scipy takes a second to import.
-    from scipy.stats import binomtest
+    from scipy.stats import binom
 
-    found, differences, errors, chances = {}, {}, {}, {}
+    found, differences, chances = {}, {}, {}
     caps = dict(zip(tables, weight_caps([int(table.sum()) for table in tables.values()]), strict=True))
     total = sum(caps[client] * table for client, table in tables.items())
     for client, table in tables.items():
@@ -216,16 +215,19 @@ def find_contradictions(tables: Mapping[int, Array]) -> dict[int, tuple[float, f
         held = table.sum(axis=1)
         expected, own = float(held @ recall / held.sum()), float(np.trace(table) / held.sum())
         found[client], differences[client] = (own, expected), own - expected
-        errors[client] = math.sqrt(float(held @ (recall * (1 - recall)))) / held.sum()
-        chances[client] = binomtest(round(np.trace(table)), round(held.sum()), expected).pvalue
+        correct, samples = round(float(np.trace(table))), round(float(held.sum()))
+        # One correct sample and one error more of the others: that all of them are right does not prove certainty.
+        others = float((total - caps[client] * table).sum())
+        rate = (expected * others + 1) / (others + 2)
+        chances[client] = min(binom.cdf(correct, samples, rate), binom.sf(correct - 1, samples, rate))
     median = float(np.median(list(differences.values())))
     # The median absolute deviation, scaled to the standard deviation of a normal distribution.
     spread = 1.4826 * float(np.median([abs(each - median) for each in differences.values()]))
     return {
         client: found[client]
         for client, each in differences.items()
-        if abs(each - median) >= max(_CONTRADICTION, _CONTRADICTION_ERRORS * math.hypot(spread, errors[client]))
-        and chances[client] * len(tables) <= _CONTRADICTION_CHANCE
+        if abs(each - median) >= max(_CONTRADICTION, _CONTRADICTION_SPREADS * spread)
+        and chances[client] * len(tables) < _CONTRADICTION_PROBABILITY
     }
 
 

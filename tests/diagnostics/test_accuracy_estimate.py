@@ -108,6 +108,13 @@ def test_clients_that_differ_by_nature_are_not_named() -> None:
     assert not estimate.contradicting
 
 
+def test_two_wrong_of_eight_contradict_nobody() -> None:
+    good, fair = counts_of(torch.tensor([[8, 0], [0, 8]])), counts_of(torch.tensor([[3, 1], [1, 3]]))
+    estimate = estimate_accuracy({0: fair, 1: good, 2: good, 3: good, 4: good}, torch.tensor([0, 1] * 20))
+    assert estimate is not None
+    assert not estimate.contradicting, "chance does that too"
+
+
 def test_note_aggregated_predicts_only_if_it_is_more_accurate() -> None:
     line = {"estimated_gain": -0.05, "estimated_gain_stderr": 0.01, "refined_share": 0}
     assert RefiningGain.from_metrics(line) == GAIN
