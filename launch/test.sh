@@ -79,6 +79,6 @@ if (($# == 0)); then
   step "ruff check" python -m ruff check .
   step "ruff format" python -m ruff format --check .
   step "mypy" python -m mypy
-  step "codespell" codespell README.md docs mrtf_fedml benchmarks launch fedml_configs examples
+  step "codespell" python -m codespell_lib README.md docs mrtf_fedml benchmarks launch fedml_configs examples
 fi
 step "pytest" python -m pytest "${parallel[@]}" ${selection[@]+"${selection[@]}"} "$@"
