@@ -1,9 +1,9 @@
 """Different models per client against each model alone: the figures of docs/lab/evidence.md.
 
-    python benchmarks/evidence/different_models.py FILE.npz [SEEDS]
+    python benchmarks/evidence/different_models.py FILE.npz|digits [SEEDS]
 
-FILE.npz is usps.npz or mnistm_12k.npz (setups.py). 2000 samples are partitioned over 12 clients with three classes
-each, a third of them per round, 10 rounds of MrTF (tuned, base FedAvg); the server labels 500 samples. With both
+FILE.npz is usps.npz (setups.py). Up to 2000 samples are partitioned over 12 clients with three classes each,
+a third of them per round, 10 rounds of MrTF (tuned, base FedAvg); the server labels 500 samples. With both
 models, half of the clients have each.
 """
 
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from mrtf_fedml import label
+from mrtf_fedml.config import DataSettings
+from mrtf_fedml.data.sources import load_source
 
 CLIENTS, SAMPLES, SERVER, ROUNDS = 12, 2000, 500, 10
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,7 +55,11 @@ def partition(y: np.ndarray, seed: int) -> list[np.ndarray]:
 
 def main(file: str, seeds: str = "3") -> None:
     """Print one line per variant: final accuracy, mean over the rounds, and the teachers' ensemble."""
-    data = np.load(file)
+    if file == "digits":
+        source = load_source(DataSettings(dataset=file))
+        data = {key: getattr(source, key) for key in ("x_train", "y_train", "x_test", "y_test")}
+    else:
+        data = dict(np.load(file))
     results: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for seed in range(int(seeds)):
         order = np.random.default_rng(seed).permutation(len(data["x_train"]))[:SAMPLES]
