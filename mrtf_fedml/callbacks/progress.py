@@ -154,7 +154,8 @@ def format_run_summary(directory: RunDirectory) -> str:
     rows += [("note", sentence) for sentence in summary.get("notes") or []]
     if "epsilon_server" in summary:
         rows.append(("privacy", _format_privacy(summary)))
-    rows += [(label, str(directory.path / name)) for label, name in _RESULT_FILES]
+    files = [(label, directory.path / name) for label, name in _RESULT_FILES]
+    rows += [(label, str(file)) for label, file in files if file.exists()]
     width = max(len(label) for label, _ in rows)
     return "\n".join(["", *(f"  {label:<{width}}  {value}" for label, value in rows)])
 
