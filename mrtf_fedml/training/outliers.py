@@ -23,9 +23,8 @@ from ..models.group import trained_member
 #: A norm above this multiple of the round's median is shortened to it. Honest clients reached 2.9 in 12
 #: rounds of FedAvg, and 9.3 with Scaffold (docs/explanation/security.md).
 MAX_RATIO = 3.0
-#: Above this multiple the client is excluded. Honest clients with a tenth of the others' samples, or ten times as many,
-#: stay below it.
-EXCLUSION_RATIO = 10.0
+#: Above this multiple the client is excluded: three times what honest clients reached, so that none of them is banned.
+EXCLUSION_RATIO = 30.0
 #: With fewer updates the median says nothing about any one of them.
 _MIN_UPDATES = 3
 #: Elements per block of a norm: the block's difference fits into a core's cache.
