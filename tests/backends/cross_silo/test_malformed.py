@@ -188,7 +188,7 @@ def test_mqtt_party_cannot_read_or_remove_objects_of_others(tmp_path: Path, mqtt
 
         def update(change: Params) -> Params:
             task = hostile.tasks[-1]
-            packed = transport.pack(protocol.get_weights(task))
+            packed = transport.pack(protocol.get_weights(task)).key
             message = protocol.update_message("hostile", 2, protocol.get_round(task), 10, packed)
             return {**message.get_params(), **change}
 
