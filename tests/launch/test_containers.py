@@ -77,7 +77,9 @@ class Image:
 
     def command(self, words: list[str], party: Path | None = None, user: str = "root") -> list[str]:
         """The command that runs the words in the image, with this folder at /party."""
-        enter = f"mount -t proc proc {self.root}/proc; "
+        # What a container engine mounts too. Without /dev/shm a user other than root can make no semaphore.
+        enter = f"mount -t proc proc {self.root}/proc; mkdir -p {self.root}/dev/shm; "
+        enter += f"mount -t tmpfs -o mode=1777,size=64m tmpfs {self.root}/dev/shm; "
         if party is not None:
             enter += f"mount --bind {party} {self.root}/party; "
         inside = f"cd {self.folder} && exec {shlex.join(words)}"
