@@ -11,6 +11,6 @@ mrtf run --cf "$ROOT/fedml_configs/quickstart.yaml" "$@"
 
 cat <<'TEXT'
 
-The predictions are a table (index, id, label, class_name, confidence): open predictions.csv named above.
+The predictions are a table (label, confidence, probability of being right, prediction set, decision): open predictions.csv named above.
 The report shows what happened, round by round: open report.html named above in a browser.
 TEXT
