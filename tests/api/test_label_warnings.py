@@ -77,9 +77,7 @@ def test_label_warns_of_two_swapped_classes() -> None:
     swapped = Y.copy()
     swapped[Y == 3], swapped[Y == 8] = 8, 3
     warnings = warnings_of(X[SERVER], [*clients(swapped)[:3], *clients()[3:]])
-    # Where the ensemble gives all samples of both classes one label, no sample is left to disagree about.
-    assert "two groups of clients disagree" in warnings or "the clients' own samples of" in warnings
-    assert "'3'" in warnings or "'8'" in warnings
+    assert "of the clients' own samples of '3'" in warnings
 
 
 def test_label_warns_of_random_labels() -> None:
