@@ -121,7 +121,7 @@ class Sums:
         """Samples per class, [C]."""
         return self.class_sums[-1]
 
-    def centred(self) -> tuple[Tensor, Tensor, Tensor]:
+    def centred_sums(self) -> tuple[Tensor, Tensor, Tensor]:
         """The mean m of h, and with it sum (h - m)(h - m)^T and sum (h - m) y^T."""
         samples = self.gram[-1, -1]
         mean = self.gram[:-1, -1] / samples
@@ -130,7 +130,7 @@ class Sums:
 
     def strength(self, relative: float) -> float:
         """The alpha that is so many times the mean diagonal entry of the centred G."""
-        _, covariance, _ = self.centred()
+        _, covariance, _ = self.centred_sums()
         mean = float(covariance.diagonal().mean())
         return relative * mean if mean > 0 else relative
 
@@ -140,7 +140,7 @@ class Sums:
         The last row is b, which is not penalised. W = (sum (h - m)(h - m)^T + alpha I)^-1 sum (h - m) y^T, m the mean
         of h, by Cholesky's decomposition. Where noise makes the matrix indefinite, alpha is doubled until it is not.
         """
-        mean, covariance, cross = self.centred()
+        mean, covariance, cross = self.centred_sums()
         solutions = []
         for strength in strengths:
             failed, alpha = True, strength

@@ -65,14 +65,14 @@ class Scaffold(Algorithm):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        train, why_not = settings.train, self.refused_by(settings)
+        train, why_not = settings.train, self.find_conflict(settings)
         if why_not is not None:
             raise UserError(why_not)
         self.local: TrainSettings = train if self.hparams.scaffold_momentum else replace(train, momentum=0.0)
 
     @staticmethod
-    def refused_by(settings: RunSettings) -> str | None:
-        """Why it cannot stand in such a run; None where it can."""
+    def find_conflict(settings: RunSettings) -> str | None:
+        """Why Scaffold cannot be used with these settings; None if it can."""
         if settings.train.client_optimizer != "sgd":
             return (
                 "Scaffold's variates are gradients of SGD, but client_optimizer is "
@@ -80,7 +80,7 @@ class Scaffold(Algorithm):
             )
         if settings.privacy.has_any_dp:
             return (
-                "Scaffold's variates tell a client's gradient without noise, so no privacy (dp_args) can be promised; "
+                "Scaffold's variates reveal a client's gradient without noise, so dp_args can promise no privacy; "
                 "leave clip, sigma and enable_dp out, or choose another algorithm"
             )
         return None

@@ -59,7 +59,7 @@ def _checks(settings: RunSettings, rank: int) -> Iterator[Check]:
         samples = len(dataset.server_inputs) if isinstance(dataset, TransductiveDataset) else dataset[0]
         yield Check("data", True, f"{samples} samples, {dataset.class_num} classes")
     except UserError as error:
-        yield _failed("data", error)
+        yield _failed_check("data", error)
     if dataset is not None:
         yield from _check_party(settings, rank, dataset)
 
@@ -78,7 +78,7 @@ def _check_certificate(settings: RunSettings, rank: int) -> Iterator[Check]:
         check_own_certificate(silo, rank)
         expires = read_own_certificate(silo).expires
     except UserError as error:
-        yield _failed("certificate", error)
+        yield _failed_check("certificate", error)
         return
     days = (expires - datetime.datetime.now(datetime.timezone.utc)).total_seconds() / 86400
     yield Check(
@@ -97,7 +97,7 @@ def _check_party(settings: RunSettings, rank: int, dataset: TransductiveDataset 
     try:
         _, args, _, model = prepare_run(settings, RunOptions(rank=rank), dataset)
     except UserError as error:
-        yield _failed("model", error)
+        yield _failed_check("model", error)
         return
     assert model is not None
     weights: dict[str, Tensor] = dict(model.state_dict())
@@ -138,7 +138,7 @@ def _compare_with_server(
     )
     for field, name in ASPECTS.items():
         difference = report.differences.get(field)
-        yield Check(name, True, "as on the server") if difference is None else _failed(name, difference)
+        yield Check(name, True, "as on the server") if difference is None else _failed_check(name, difference)
 
 
 def _check_resources(settings: RunSettings, rank: int, model_bytes: int) -> Iterator[Check]:
@@ -176,11 +176,11 @@ def _attempt(name: str, action: Callable[[], None], found: str) -> Check:
     try:
         action()
     except (UserError, RunStopped) as error:
-        return _failed(name, error)
+        return _failed_check(name, error)
     return Check(name, True, found)
 
 
-def _failed(name: str, error: Exception | str) -> Check:
+def _failed_check(name: str, error: Exception | str) -> Check:
     """A sentence of ours ends with its remedy, after a semicolon."""
     found, _, remedy = str(error).rpartition("; ")
     return Check(name, False, found or str(error), remedy if found else "")

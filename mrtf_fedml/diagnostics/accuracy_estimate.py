@@ -33,7 +33,7 @@ _EM_STEPS = 200
 #: spread over clients, and if so few or so many correct samples have less than this probability
 #: in a run.
 _CONTRADICTION, _CONTRADICTION_SPREADS, _CONTRADICTION_PROBABILITY = 0.25, 4.0, 1e-3
-#: With fewer clients it is not clear who contradicts whom.
+#: With fewer clients it is not clear which client is wrong.
 _MIN_CLIENTS_FOR_CONTRADICTION = 4
 #: An accuracy below this, beyond chance, is a warning.
 LOW_ACCURACY = 2 / 3

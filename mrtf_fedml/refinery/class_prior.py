@@ -162,8 +162,8 @@ def mutual_information(blocks: Iterable[Tensor]) -> float:
     for block in blocks:
         samples += block.shape[1]
         # One model after another: no more memory than one model's block takes.
-        mass = mass + torch.stack([_rounded(one).sum(dim=0) for one in block]).cpu()
-        entropies = entropies + torch.stack([_rounded(entropy(one)).sum() for one in block]).cpu()
+        mass = mass + torch.stack([_to_integers(one).sum(dim=0) for one in block]).cpu()
+        entropies = entropies + torch.stack([_to_integers(entropy(one)).sum() for one in block]).cpu()
     information = entropy(mass.double() / (samples * _RESOLUTION)) - entropies.double() / (samples * _RESOLUTION)
     return max(0.0, float(information.mean()))
 
@@ -206,5 +206,5 @@ def single_class_score(dependence: float, information: float, largest: float, fa
     return independent * min(1.0, information / _TRAINED) * min(1.0, max(0.0, (largest - _FEW) / (_MANY - _FEW)))
 
 
-def _rounded(values: Tensor) -> Tensor:
+def _to_integers(values: Tensor) -> Tensor:
     return (values.double() * _RESOLUTION).round().long()

@@ -92,7 +92,7 @@ def command_block(command: str) -> str:
     return f"<pre>{' '.join(f'<span>{escape(word)}</span>' for word in command.split(' '))}</pre>"
 
 
-def folded(title: str, content: str) -> str:
+def collapsible_section(title: str, content: str) -> str:
     """A collapsed section; browsers open it for a link to an anchor in it."""
     return f"<details><summary>{escape(title)}</summary>\n{content}</details>"
 

@@ -14,9 +14,9 @@ from .artifacts import MAX_SAMPLES, UNCERTAIN, Floats
 from .charts import class_bars, client_counts_chart, confusion_table, drawn_clients
 from .elements import (
     card,
+    collapsible_section,
     config_details,
     definition_table,
-    folded,
     heading,
     html_document,
     number_tiles,
@@ -88,7 +88,11 @@ def page(data: RunData, inputs: Tensor | None) -> str:
         _summary_section(data),
     ]
     # A run that has not ended has nothing but its rounds to show.
-    details = folded("Training details", "\n".join(training)) if data.predictions is not None else "".join(training)
+    details = (
+        collapsible_section("Training details", "\n".join(training))
+        if data.predictions is not None
+        else "".join(training)
+    )
     end = config_details("All settings", data.config)
     title = f"{data.algorithm} on {data.dataset}"
     return html_document(title, [_opening_section(data, [*sections, details], first_samples), *sections, details, end])

@@ -88,17 +88,21 @@ class Authority:
 
     def ranks(self) -> dict[str, int]:
         """The rank of each organisation that has a certificate, 0 for the server."""
-        return {line["name"]: int(line["party"].removeprefix("silo").replace(SERVER, "0")) for line in self._issued()}
+        return {
+            line["name"]: int(line["party"].removeprefix("silo").replace(SERVER, "0")) for line in self._read_issued()
+        }
 
     def revoke(self, name: str) -> int:
         """Revoke all certificates that were issued to this organisation so far; how many were not revoked before."""
         listed = (self.folder / REVOKED).read_text()
-        revoked = [line["sha256"] for line in self._issued() if line["name"] == name and line["sha256"] not in listed]
+        revoked = [
+            line["sha256"] for line in self._read_issued() if line["name"] == name and line["sha256"] not in listed
+        ]
         if revoked:
             append_line(self.folder / REVOKED, "\n".join(f"{digest} {name}" for digest in revoked))
         return len(revoked)
 
-    def _issued(self) -> list[dict[str, str]]:
+    def _read_issued(self) -> list[dict[str, str]]:
         return [json.loads(line) for line in (self.folder / ISSUED).read_text().splitlines()]
 
 

@@ -141,7 +141,7 @@ class SiloServer(Party, Backend):
         self.handshake = Handshake.create(aggregator.get_model_params(), self.session.dataset, settings.privacy)
         self.handlers = {protocol.STATUS: self._on_status, protocol.UPDATE: self._on_update}
         self._faults: Counter[int] = Counter()
-        #: The last rejected incarnation of each client with its time, and the clients whose last one was told so.
+        #: The last rejected incarnation of each client with its time, and the clients that were informed of it.
         self._rejected: dict[int, tuple[str, float]] = {}
         self._informed: set[int] = set()
         #: Why a client is not selected again.

@@ -39,7 +39,7 @@ class RankPool(Backend):
         waiting = ClientQueue(tasks.clients, self.samples)
         self.predicted.clear()
         updates: dict[int, ClientUpdate] = {}
-        with self._monitored():
+        with self._monitor_ranks():
             for rank in range(1, self.channel.ranks):
                 self._assign_next(waiting, tasks, rank, first=True)
             while len(updates) < len(tasks.clients):
@@ -66,7 +66,7 @@ class RankPool(Backend):
         self.channel.send(Message(TRAIN, {"round": tasks.round, "client": client}, tensors), [rank])
 
     @contextmanager
-    def _monitored(self) -> Iterator[None]:
+    def _monitor_ranks(self) -> Iterator[None]:
         """While the server waits for ranks, it checks that none hangs."""
         self.channel.while_waiting = self.monitor.check
         try:

@@ -112,11 +112,11 @@ def pack(message: Message) -> Tensor:
                 f"the message's entry {key!r} is a {type(tensor).__name__}; a trainer's get_model_params must return "
                 "a dict of tensors"
             )
-        start = _aligned(end)
+        start = _align(end)
         end = start + tensor.numel() * tensor.element_size()
         layout.append(Entry(key, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), start, end))
     described = pickle.dumps((message.kind, message.header, layout))
-    body = _aligned(_PREFIX + len(described))
+    body = _align(_PREFIX + len(described))
     buffer = torch.empty(body + end, dtype=torch.uint8)
     _numbers(buffer).copy_(torch.tensor([len(buffer), len(described)]))
     buffer[_PREFIX : _PREFIX + len(described)] = torch.frombuffer(bytearray(described), dtype=torch.uint8)
@@ -130,7 +130,7 @@ def unpack(buffer: Tensor, sender: int = 0) -> Message:
     length = int(_numbers(buffer)[1])
     # The ranks of one run trust each other: they run the same program for the same user.
     kind, header, layout = pickle.loads(buffer[_PREFIX : _PREFIX + length].numpy().tobytes())
-    body = buffer[_aligned(_PREFIX + length) :]
+    body = buffer[_align(_PREFIX + length) :]
     return Message(kind, header, OrderedDict((entry.key, _view(entry, body)) for entry in layout), sender)
 
 
@@ -142,5 +142,5 @@ def _numbers(buffer: Tensor) -> Tensor:
     return buffer[:_PREFIX].view(torch.int64)
 
 
-def _aligned(length: int) -> int:
+def _align(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
