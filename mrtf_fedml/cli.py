@@ -151,7 +151,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_changes(predict)
 
     label = commands.add_parser("label", help="label samples with finished models of the parties, without training")
-    label.add_argument("samples", metavar="DATA", help="an .npz file with x_test, an .npy file or a .csv table")
+    label.add_argument(
+        "samples", metavar="DATA", help="a folder of images, an .npz file with x_test, an .npy file or a .csv table"
+    )
     label.add_argument(
         "--teacher",
         metavar="FILE[=CLASS,...]",
@@ -166,6 +168,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     label.add_argument("--id-column", metavar="NAME", help="the column of the ids of a table (default id)")
     label.add_argument("--label-column", metavar="NAME", help="the column of true labels, used only for scoring")
+    label.add_argument(
+        "--label-folders", action="store_true", help="the subfolders of images are true labels, used only for scoring"
+    )
     _add_changes(label)
     label.add_argument("--out", metavar="RUN_DIR", help="the run directory (default runs/NAME-labels)")
 

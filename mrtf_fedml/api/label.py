@@ -79,7 +79,8 @@ def label(
             scikit-learn estimator, a function of the samples, an array of probabilities [M, C], or the path of an
             .onnx, .skops or .npy file; with its class list as a pair (model, classes) or a `Teacher`.
         student: with teachers, a model that learns their labels and then predicts; None: the teachers predict.
-        features: with teachers, features of the samples [M, D], by which labels are clustered.
+        features: with teachers, features of the samples [M, D], by which labels are clustered; the setting `encoder`
+            computes them.
         settings: any other key of docs/reference/settings.md, such as learning_rate, epochs or preset.
 
     Raises:

@@ -6,7 +6,7 @@ import copy
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,17 @@ from ..config.loader import apply_values, find_key
 from ..config.schema import Config
 from ..data.evaluator import SealedEvaluator
 from ..data.in_memory import ARRAYS, column_names, label_values, to_array
-from ..data.preprocessing import Preprocessing, Standardizer, to_tensor
+from ..data.preprocessing import (
+    InputKind,
+    Preprocessing,
+    Standardizer,
+    load_run_encoder,
+    to_samples,
+    to_tensor,
+)
+from ..data.sources.source import is_text
 from ..diagnostics.checks import RunEvidence, find_warnings
+from ..encoders import Encoder
 from ..errors import UserError
 from ..models import MODELS, create_model, predict_logits
 from ..models.checks import check_model_output
@@ -49,7 +58,8 @@ ALGORITHM = "Teachers"
 #: The keys that the procedure reads.
 _KEYS = (
     *("temperature", "class_balance", "cluster_temperature", "refine_steps", "refine_lr", "refine_batch_size"),
-    *("random_seed", "run_dir", "hidden_size", "feature_size"),
+    *("random_seed", "run_dir", "hidden_size", "feature_size", "threads"),
+    *("encoder", "encoder_weights", "encoder_size", "encoder_normalization", "download"),
 )
 _DEFAULTS: Config = {
     "common_args": {"keep_features": False},
@@ -129,10 +139,10 @@ def label_with_teachers(
     """The teachers' labels of the samples, as a result with a report.
 
     Args:
-        x: the samples: an array, a tensor or a pandas table.
+        x: the samples: an array, a tensor, a pandas table or a list of strings.
         teachers: as `mrtf_fedml.label` takes them.
         student: a model that learns the labels, and then predicts; None: the teachers predict.
-        features: h(x), [M, D], for clustering.
+        features: h(x), [M, D], for clustering; by default those of the setting `encoder`, if there is one.
         y: the true labels, if known; only for scoring.
         ids: names of the samples.
         classes: all classes in the order of the columns; by default those of the teachers, sorted.
@@ -147,21 +157,25 @@ def label_with_teachers(
         raise UserError("x has no samples; give an array, a tensor or a table with one row per sample")
     with preserve_process_state(), tempfile.TemporaryDirectory(prefix="mrtf-") as scratch:
         loaded = [load_teacher(teacher, index, _to_inputs) for index, teacher in enumerate(given)]
+        encoder = load_run_encoder(run_settings, "numbers")
+        if encoder is not None and features is not None:
+            raise UserError("features and encoder are both given, and labels are clustered by one; leave one out")
         began = time.perf_counter()
         outputs = [teacher.logits(x, len(x)) for teacher in loaded]
         labels, columns = _map_classes(loaded, [own for _, own in outputs], classes)
         evaluator = None if y is None else _make_evaluator(y, labels, len(x))
-        h = None if features is None else torch.from_numpy(to_array(features, "features").astype(np.float32))
-        if h is not None and (h.dim() != 2 or len(h) != len(x)):
-            raise UserError(
-                f"features has shape {tuple(h.shape)} but there are {len(x)} samples; give one row per sample"
-            )
+        encoded = None if encoder is None else encoder(to_samples(to_array(x, "x")))
+        h = encoded if features is None else _read_features(features, len(x))
         mrtf = run_settings.algorithm_section(MrTFSettings, "mrtf_args")
         combined = combine_existing_teachers([torch.from_numpy(rows) for rows, _ in outputs], columns, h, mrtf)
         keep = run_settings.common.run_dir is not None
         path = run_settings.common.run_dir if keep else str(Path(scratch) / "run")
         names = [str(value) for value in labels]
-        trained = None if student is None else _train_student(student, x, combined.targets, run_settings, mrtf)
+        trained = (
+            None
+            if student is None
+            else _train_student(student, x, encoder, encoded, combined.targets, run_settings, mrtf)
+        )
         logits = combined.targets.log() if trained is None else predict_logits(trained[0], trained[1])
         directory = RunDirectory.create(path, f"{dataset_name}-{ALGORITHM}")
         directory.write_config(run_settings.to_config() | {"mrtf_args": dict(run_settings.explicit["mrtf_args"])})
@@ -196,7 +210,9 @@ def _make_settings(student: Any, values: dict[str, Any]) -> RunSettings:
     if student is not None:
         name = student if isinstance(student, str) else f"{type(student).__module__}:{type(student).__qualname__}"
         values = {"model": name, **values}
-    return RunSettings.from_config(apply_values(_DEFAULTS, values, "label()"))
+    settings = RunSettings.from_config(apply_values(_DEFAULTS, values, "label()"))
+    # `mrtf predict` reads the encoder's files again, from any folder.
+    return replace(settings, model=settings.model.with_absolute_paths())
 
 
 def _map_classes(
@@ -252,16 +268,41 @@ def _make_evaluator(y: Any, labels: Sequence[Any], samples: int) -> SealedEvalua
 
 def _to_inputs(x: Any) -> Tensor:
     """What modules and ONNX files read: float32, images channels first and in [-1, 1]."""
-    return to_tensor(to_array(x, "x"))
+    array = to_array(x, "x")
+    if is_text(array):
+        raise TypeError("it reads numbers, and the samples are texts")
+    return to_tensor(array)
+
+
+def _read_features(features: Any, samples: int) -> Tensor:
+    h = torch.from_numpy(to_array(features, "features").astype(np.float32))
+    if h.dim() != 2 or len(h) != samples:
+        raise UserError(f"features has shape {tuple(h.shape)} but there are {samples} samples; give one row per sample")
+    return h
 
 
 def _train_student(
-    student: str | nn.Module, x: Any, targets: Tensor, settings: RunSettings, mrtf: MrTFSettings
+    student: str | nn.Module,
+    x: Any,
+    encoder: Encoder | None,
+    encoded: Tensor | None,
+    targets: Tensor,
+    settings: RunSettings,
+    mrtf: MrTFSettings,
 ) -> tuple[nn.Module, Tensor, Preprocessing]:
     array, seed = to_array(x, "x"), settings.common.random_seed
-    inputs, is_pixels = to_tensor(array), array.dtype == np.uint8 and array.ndim >= 3
+    if is_text(array) and encoder is None:
+        raise UserError(
+            "a student reads texts only through an encoder; set encoder, for example sentence-transformers:FOLDER"
+        )
+    kind: InputKind = "text" if is_text(array) else "numbers"
+    if array.dtype == np.uint8 and array.ndim >= 3:
+        kind = "pixels"
+    samples = to_samples(array)
+    inputs = samples if encoded is None else encoded
+    assert isinstance(inputs, Tensor)
     standardizer = Standardizer.fit([inputs]) if inputs.dim() == 2 else None
-    preprocessing = Preprocessing("pixels" if is_pixels else "numbers", standardizer, column_names(x))
+    preprocessing = Preprocessing(kind, standardizer, column_names(x), None, encoder, tuple(samples.shape[1:]))
     inputs = inputs if standardizer is None else standardizer(inputs)
     classes = targets.shape[1]
     if isinstance(student, nn.Module):

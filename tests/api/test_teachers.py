@@ -16,7 +16,9 @@ import pandas
 import pytest
 import skops.io
 import torch
+from PIL import Image
 from sklearn.datasets import load_wine
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -26,7 +28,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from mrtf_fedml import Teacher, label
 from mrtf_fedml.cli import main
+from mrtf_fedml.data import to_tensor
 from mrtf_fedml.errors import UserError
+from tests.encoders.tiny import pooled
 
 NAMES = np.array(["barolo", "grignolino", "barbera"])
 EXAMPLE = Path(__file__).parents[2] / "examples" / "label_with_teachers"
@@ -118,6 +122,145 @@ def test_features_cluster_the_labels() -> None:
     assert clustered.accuracy is not None
     assert clustered.accuracy > 0.9
     assert not np.allclose(plain.probabilities, clustered.probabilities)
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    """Grey images whose upper half, lower half or left half is bright, with noise, and what is bright."""
+    generator = np.random.default_rng(0)
+    kinds = np.arange(90) % 3
+    pixels = generator.integers(0, 120, (90, 8, 8))
+    for row, kind in enumerate(kinds):
+        half = (slice(None, 4), slice(4, None), (slice(None), slice(None, 4)))[kind]
+        pixels[row][half] += 120
+    return pixels.astype(np.uint8), np.array(["above", "below", "left"])[kinds]
+
+
+def noisy_teachers(truth: np.ndarray) -> list[Any]:
+    """Three arrays of probabilities, each wrong on a third of the samples."""
+    names = sorted(set(truth))
+    columns = np.array([names.index(value) for value in truth])
+    arrays = []
+    for seed in range(3):
+        wrong = np.random.default_rng(seed).random(len(truth)) < 0.33
+        arrays.append((np.eye(3)[np.where(wrong, (columns + 1 + seed % 2) % 3, columns)] * 0.7 + 0.1, names))
+    return arrays
+
+
+POOLED = "tests.encoders.tiny:pooled"
+
+
+def test_encoder_clusters_the_labels_by_its_features() -> None:
+    pixels, truth = images()
+    plain, clustered = (
+        label(pixels, teachers=noisy_teachers(truth), y_server=truth, **settings)  # type: ignore[arg-type]
+        for settings in ({}, {"encoder": POOLED})
+    )
+    by_hand = label(pixels, teachers=noisy_teachers(truth), y_server=truth, features=pooled(to_tensor(pixels)).numpy())
+    assert plain.accuracy is not None
+    assert clustered.accuracy is not None
+    assert clustered.accuracy > plain.accuracy
+    np.testing.assert_allclose(clustered.probabilities, by_hand.probabilities, atol=1e-6)
+
+
+def test_student_reads_the_features_of_the_encoder_and_predicts_later(tmp_path: Path) -> None:
+    pixels, truth = images()
+    result = label(
+        pixels,
+        teachers=noisy_teachers(truth),
+        student="linear",
+        encoder=POOLED,
+        refine_steps=100,
+        refine_lr=0.05,
+        run_dir=str(tmp_path / "run"),
+    )
+    np.savez(tmp_path / "more.npz", x_test=pixels[:6])
+    words = [str(tmp_path / "run"), str(tmp_path / "more.npz"), "--out", str(tmp_path / "more.csv")]
+    assert main(["predict", *words]) == 0
+    assert pandas.read_csv(tmp_path / "more.csv").class_name.tolist() == result.labels[:6].tolist()
+    assert (result.predict(pixels) == result.labels).all()
+    assert (result.labels == truth).mean() > 0.9
+
+
+def test_texts_reach_teachers_unchanged_and_students_through_an_encoder() -> None:
+    texts = [f"{word} {row}" for row in range(8) for word in ("banana", "robin")]
+    truth = ["fruit", "bird"] * 8
+    vectorizer = make_pipeline(CountVectorizer(analyzer="char"), LogisticRegression()).fit(texts, truth)
+    result = label(texts, teachers=[vectorizer], y_server=truth, encoder="tests.encoders.tiny:letters")
+    assert result.accuracy == 1.0
+    with pytest.raises(UserError, match="encoder"):
+        label(texts, teachers=[vectorizer], student="linear")
+    with pytest.raises(UserError, match="narrow"):
+        label(texts, teachers=[Teacher(torch.nn.Linear(3, 2), ["a", "b"], "narrow")])
+
+
+def test_bad_encoders_of_teachers_are_one_sentence() -> None:
+    pixels, truth = images()
+    for changes, match in (
+        ({"encoder": POOLED, "features": np.zeros((90, 2))}, "features and encoder"),
+        ({"encoder": "tests.encoders.tiny:broken"}, "NaN"),
+        ({"encoder": "torchvision:resnet18"}, "encoder_weights"),
+        ({"encoder_size": 9}, "encoder_size"),
+    ):
+        with pytest.raises(UserError, match=match):
+            label(pixels, teachers=noisy_teachers(truth), **changes)  # type: ignore[arg-type]
+
+
+def test_command_reads_a_folder_of_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pixels, truth = images()
+    for row in range(12):
+        folder = tmp_path / "photos" / truth[row]
+        folder.mkdir(parents=True, exist_ok=True)
+        # Images of another size are brought to the most frequent one.
+        size = 8 if row else 16
+        Image.fromarray(pixels[row]).resize((size, size)).save(folder / f"{row}.png")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    halves = torch.zeros(3, 8, 8)
+    halves[0, :4], halves[1, 4:], halves[2, :, :4] = 1, 1, 1
+    network[1].load_state_dict({"weight": halves.flatten(1), "bias": torch.zeros(3)})
+    torch.onnx.export(
+        network,
+        (torch.zeros(2, 1, 8, 8),),
+        str(tmp_path / "halves.onnx"),
+        dynamo=False,
+        input_names=["x"],
+        dynamic_axes={"x": {0: "n"}},
+    )
+    words = ["label", str(tmp_path / "photos"), "--teacher", f"{tmp_path}/halves.onnx=above,below,left"]
+    assert main([*words, "--label-folders", "--set", f"encoder={POOLED}", "--out", str(tmp_path / "run")]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["samples_labelled"], summary["accuracy"]) == (12, 1.0)
+    ids = pandas.read_csv(tmp_path / "run" / "predictions.csv").id.tolist()
+    assert sorted(ids) == sorted(f"{truth[row]}/{row}.png" for row in range(12))
+    assert main([*words, "--out", str(tmp_path / "unscored")]) == 0
+    assert json.loads((tmp_path / "unscored" / "summary.json").read_text())["accuracy"] is None
+    capsys.readouterr()
+    assert main([*words, "--set", "image_size=4", "--out", str(tmp_path / "small")]) == 2
+    assert "halves.onnx" in capsys.readouterr().err, "its images have 8 x 8 pixels"
+    (tmp_path / "empty").mkdir()
+    assert main(["label", str(tmp_path / "empty"), *words[2:]]) == 2
+    assert "empty" in capsys.readouterr().err
+    Image.fromarray(pixels[0]).save(tmp_path / "photos" / "loose.png")
+    assert main([*words, "--label-folders", "--out", str(tmp_path / "loose")]) == 2
+    assert "loose.png" in capsys.readouterr().err
+
+
+def test_command_reads_a_column_of_texts(tmp_path: Path) -> None:
+    rows = [("banana", "fruit"), ("robin", "bird"), ("papaya", "fruit"), ("a chicken", "bird")] * 3
+    table = pandas.DataFrame(rows, columns=["text", "kind"])
+    table.to_csv(tmp_path / "texts.csv", index=False)
+    np.save(tmp_path / "p.npy", np.tile([[0.1, 0.9], [0.8, 0.2]], (6, 1)))
+    words = [
+        "label",
+        str(tmp_path / "texts.csv"),
+        "--teacher",
+        f"{tmp_path}/p.npy=bird,fruit",
+        "--label-column",
+        "kind",
+    ]
+    settings = ["--set", "text_column=text", "--set", "encoder=tests.encoders.tiny:letters"]
+    assert main([*words, *settings, "--out", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["accuracy"] == 1.0
+    assert main([*words, "--set", "text_column=review", "--out", str(tmp_path / "two")]) == 2
 
 
 def test_kinds_of_models_give_the_same_labels(tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mrtf_fedml.cli import main
+from mrtf_fedml.config import ModelSettings
+from mrtf_fedml.models import create_model
 from mrtf_fedml.process.logs import log_path
 from mrtf_fedml.watch.live_run import LiveRun
 from mrtf_fedml.watch.page import live_page
+from tests.encoders.tiny import write_onnx
 
 from .conftest import configuration, launched, program
 
@@ -142,3 +146,26 @@ def test_five_ranks_with_idle_ranks_give_the_bytes_of_one_process(
     several(tmp_path, 5, command(tmp_path, "paper"), command(tmp_path, "tuned"))
     for name in ("paper", "tuned"):
         assert outputs(tmp_path / name) == outputs(one_process(name))
+
+
+@pytest.mark.slow
+def test_encoder_and_initial_weights_on_three_ranks_give_the_bytes_of_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    weights = tmp_path / "start.pt"
+    torch.save(create_model(ModelSettings(model="linear"), (5,), 10, seed=11).state_dict(), weights)
+    setup = {
+        "encoder": f"onnx:{write_onnx(tmp_path / 'encoder.onnx')}",
+        "initial_weights": str(weights),
+        "model": "linear",
+        "comm_round": 2,
+        "preset": "tuned",
+    }
+    for name, changes in (("alone", {}), ("otherwise", {"initial_weights": None})):
+        file = configuration(
+            tmp_path, f"{name}.yaml", backend="sp", run_dir=str(tmp_path / name), **{**setup, **changes}
+        )
+        assert main(["run", "--cf", str(file)]) == 0
+    several(tmp_path, 3, f"run --cf {configuration(tmp_path, 'ranks.yaml', run_dir=str(tmp_path / 'ranks'), **setup)}")
+    assert outputs(tmp_path / "ranks") == outputs(tmp_path / "alone")
+    assert losses(tmp_path / "ranks") == losses(tmp_path / "alone")
+    assert outputs(tmp_path / "otherwise") != outputs(tmp_path / "alone")

@@ -44,6 +44,15 @@ def test_invalid_setting_is_reported_once_by_all_ranks(tmp_path: Path) -> None:
     assert "dataset is 'nope'" in run_refused(3, configuration(tmp_path, dataset="nope"))
 
 
+@pytest.mark.slow
+def test_rank_with_another_encoder_is_refused(tmp_path: Path) -> None:
+    file = configuration(
+        tmp_path, run_dir=str(tmp_path / "run"), encoder="tests.encoders.other_per_rank:ENCODER", model="linear"
+    )
+    assert "encoder of rank 1" in run_refused(2, file)
+    assert not (tmp_path / "run").exists()
+
+
 def test_refine_on_teachers_without_mpi_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--cf", str(configuration(tmp_path, backend="sp", refine_on="teachers"))]) == 2
     assert "refine_on: server" in capsys.readouterr().err

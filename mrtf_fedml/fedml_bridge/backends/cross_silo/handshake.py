@@ -91,7 +91,10 @@ class Handshake:
                 "give all parties the same columns and the same data_args.categories"
             )
         if fields.get("model") != self.model:
-            found["model"] = f"the model of silo {silo} differs from the server's; use the same model_args and classes"
+            remedy = "use the same model_args and classes"
+            if self.encoder is not None:
+                remedy += ", and an encoder that gives the same number of features everywhere"
+            found["model"] = f"the model of silo {silo} differs from the server's; {remedy}"
         names = fields.get("class_names")
         if names is not None and self.class_names is not None and names != self.class_names:
             found["class_names"] = (

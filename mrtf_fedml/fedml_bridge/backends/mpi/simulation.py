@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class MPISimulation:
                     # Training ranks are the clients, who never see the server's inputs.
                     data.drop_server_set()
             with agree_on_errors():
+                _check_same_encoder(comm.allgather((socket.gethostname(), data.encoder_digest)))
+            with agree_on_errors():
                 session = Session(args, device, data, aggregator, options) if self.channel.rank == 0 else None
             self.run_dir: Path = comm.bcast(None if session is None else session.directory.path, root=0)
             if session is not None:
@@ -80,6 +83,16 @@ class MPISimulation:
             self.role.run()
             # No rank finalises MPI before the server has written the results.
             sleeping_barrier(self.channel.comm)
+
+
+def _check_same_encoder(parties: Sequence[tuple[str, str | None]]) -> None:
+    """Raise a `UserError` unless all ranks, given by host and digest, have the same encoder."""
+    for rank, (host, digest) in enumerate(parties):
+        if digest != parties[0][1]:
+            raise UserError(
+                f"the encoder of rank {rank} (on {host}) differs from that of rank 0 (on {parties[0][0]}); give all "
+                "machines the same files of model_args.encoder"
+            )
 
 
 class _ServerRank:

@@ -53,6 +53,12 @@ def test_other_or_missing_encoder_is_named_before_the_other_width_of_the_model()
     assert list(with_encoder("a" * 64).find_differences(with_encoder(None).to_dict(), silo=2)) == ["encoder"]
 
 
+def test_equal_encoder_that_gives_another_number_of_features_is_named() -> None:
+    wider = with_encoder("a" * 64).find_differences(with_encoder("a" * 64, width=4).to_dict(), silo=2)
+    assert list(wider) == ["model"]
+    assert "encoder" in wider["model"]
+
+
 def test_every_difference_has_a_sentence() -> None:
     server = Handshake.create({"w": torch.zeros(2)}, SimpleNamespace(class_names=["a", "b"]), PrivacySettings())
     other = SimpleNamespace(class_names=["b", "a"])
