@@ -1,4 +1,4 @@
-"""Pages of the site that are not in docs/: the README, the examples, and one API page per subpackage.
+"""Pages of the site that are not Markdown in docs/: the README, the examples, the notebook, and the API.
 
 MkDocs calls the functions `on_...`. The API is read from the source, not imported: neither FedML nor PyTorch is needed.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import html
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -38,7 +39,8 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     for source, place in pages_elsewhere().items():
-        text = moved_links((ROOT / source).read_text(), source)
+        text = (ROOT / source).read_text()
+        text = moved_links(notebook_markdown(text) if source.endswith(".ipynb") else text, source)
         files.append(File.generated(config, place, content=text))
     for place, text in api_pages().items():
         files.append(File.generated(config, place, content=text))
@@ -56,9 +58,29 @@ def pages_elsewhere() -> dict[str, str]:
     examples = sorted((ROOT / "examples").glob("*/README.md"))
     return {
         "README.md": "index.md",
+        "docs/tutorials/label.ipynb": "tutorials/label.md",
         "examples/README.md": "examples/index.md",
         **{f"examples/{file.parent.name}/README.md": f"examples/{file.parent.name}.md" for file in examples},
     }
+
+
+def notebook_markdown(text: str) -> str:
+    """A notebook as Markdown: its cells in order, each code cell followed by the outputs that are stored in it."""
+    parts: list[str] = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f'<img alt="output" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">')
+            elif "text/html" in data:
+                # Markdown ends a block of HTML at an empty line.
+                parts.append("<div>" + re.sub(r"\n\s*\n", "\n", "".join(data["text/html"])) + "</div>")
+            else:
+                plain = "".join(output.get("text") or data.get("text/plain", [])).rstrip()
+                parts.append(f"```text\n{plain}\n```")
+    return "\n\n".join(parts)
 
 
 def moved_links(text: str, source: str) -> str:

@@ -66,10 +66,12 @@ class Progress(Callback):
         self._bar.update()
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
-        """Close the bar."""
+        """Close the bar, and print why the run has stopped before its last round."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+        if run.stop_reason is not None and not self.quiet:
+            print(f"stopped after {run.state.round} of {run.rounds} rounds: {run.stop_reason}", file=sys.stderr)
 
 
 def format_round(line: Mapping[str, Any], rounds: int, metrics: Sequence[Metric] = ()) -> str:

@@ -27,9 +27,9 @@ class Recorder(Callback):
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Write the metrics, then the checkpoint: a checkpoint marks its round as finished."""
         run.directory.append_metrics(line)
-        if run.rounds_left == 0 and run.record is not None:
+        if run.is_last_round and run.record is not None:
             clients = [update.client for update in run.record.replies.updates]
-            run.directory.save_last_round(clients, run.record.report)
+            run.directory.save_last_round(run.state.round, clients, run.record.report)
         run.server.state = run.directory.save_state(run.state)
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:

@@ -283,6 +283,10 @@ class TrainSettings:
     max_retries: NonNegativeInt = 2
     #: Number of rounds. A resumed run may have more.
     comm_round: PositiveInt = 20
+    #: Stop before `comm_round` when the accuracy that clients measure on their held-out samples has not improved for
+    #: this many rounds: its mean over the last five rounds has reached no new maximum. It has an effect where clients
+    #: validate (`client_validation`, which `preset: tuned` includes). `mrtf compare` runs all rounds.
+    early_stopping: PositiveInt | None = None
     #: E, local epochs per round.
     epochs: PositiveInt = 1
     #: Batch size of local training.

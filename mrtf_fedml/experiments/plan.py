@@ -145,7 +145,8 @@ def _configure(config: Config, label: str) -> Config:
     word, plus, base = label.partition("+")
     name, preset = _split_preset(word)
     algorithm = algorithm_by_name(name)
-    changed = _with_section(config, "train_args", {"federated_optimizer": name})
+    # Their curves are compared round by round: no run stops earlier than the others.
+    changed = _with_section(config, "train_args", {"federated_optimizer": name, "early_stopping": None})
     changed = _with_section(changed, "common_args", {"training_type": "simulation"})
     changed = _with_section(changed, "comm_args", {"backend": "sp"})
     if preset:

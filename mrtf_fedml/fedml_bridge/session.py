@@ -14,6 +14,7 @@ import torch
 
 from ..algorithms import Algorithm, importable_name
 from ..callbacks.base import Callback, load_callbacks
+from ..callbacks.early_stopping import EarlyStopping
 from ..callbacks.holdout import HoldoutComparison
 from ..callbacks.privacy import PrivacyAccount
 from ..callbacks.profiler import Profiler
@@ -104,12 +105,14 @@ class Session:
 
     def _callbacks(self, ids: list[str], evaluator: SealedEvaluator | None, users: list[Callback]) -> list[Callback]:
         """First those that add to a round's metrics, then the user's, then those that write and show them."""
+        patience = self.server.settings.train.early_stopping
         return [
             _RoundIndex(self.args),
             StatusWriter(self.status),
             *([Profiler()] if self.options.profile else []),
             PrivacyAccount(PrivacyBudget(self.server.settings)),
             *users,
+            *([] if patience is None else [EarlyStopping(patience)]),
             *self._holdout_comparison(),
             RunChecks(
                 self.dataset.class_names,

@@ -45,7 +45,8 @@ class Run:
         self.callbacks = list(callbacks)
         #: Why a callback asked the run to stop; None while none has.
         self.stop_reason: str | None = None
-        #: The last finished round; None before the first one of this process. No label is in it.
+        #: The last finished round; None before the first one of this process, unless an earlier process of the run was
+        #: killed after the run's last round. No label is in it.
         self.record: RoundRecord | None = None
         #: After the last round, what each client reports about the model that predicts; empty where none does.
         self.evaluations: dict[int, EvaluationCounts] = {}
@@ -86,6 +87,11 @@ class Run:
         return max(0, self.rounds - self.server.state.round)
 
     @property
+    def is_last_round(self) -> bool:
+        """At the end of a round: whether no other one follows."""
+        return self.rounds_left == 0 or self.stop_reason is not None
+
+    @property
     def needs_clients(self) -> bool:
         """Whether rounds are left, or an evaluation by the clients that has not been saved."""
         if self.rounds_left:
@@ -115,8 +121,7 @@ class Run:
         Returns:
             the summary; None if not a single round was finished.
         """
-        if self.rounds_left == 0:
-            self.record = self._load_last_round()
+        self.record = self._load_last_round()
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
@@ -139,7 +144,7 @@ class Run:
                 raise RunInterrupted(self._interruption_message()) from interruption
             raise RunStopped(self._with_resume_command(interruption)) from interruption
         if self.stop_reason is not None:
-            _log.warning("the run stops after %d rounds: %s", self.server.state.round, self.stop_reason)
+            _log.info("the run stops after %d rounds: %s", self.server.state.round, self.stop_reason)
         try:
             summary = self._write_results()
         except WriteError as error:
@@ -180,8 +185,8 @@ class Run:
         return summary
 
     def _load_last_round(self) -> RoundRecord | None:
-        """The last round of a run of which only the results are to be written: its clients and its report."""
-        last = self.directory.load_last_round()
+        """The clients and the report of the last round, where only the results are to be written; else None."""
+        last = self.directory.load_last_round(self.state.round)
         if last is None:
             return None
         clients, report = last

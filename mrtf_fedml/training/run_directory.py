@@ -46,7 +46,7 @@ _EVALUATIONS = "validation.json"
 _RESULTS_WRITTEN = "state/results.json"
 _LAST_ROUND = "state/last_round.safetensors"
 #: Names of the tensors in it.
-_CLIENTS, _TEACHER_LABELS, _PREDICTIONS = "clients", "teacher_labels", "predictions/"
+_ROUNDS, _CLIENTS, _TEACHER_LABELS, _PREDICTIONS = "rounds", "clients", "teacher_labels", "predictions/"
 _WORKING_DIRECTORY = "state/working_directory.json"
 _INPUT_FILES = "state/input_files.json"
 _LOCK = Path("state") / "lock"
@@ -229,19 +229,22 @@ class RunDirectory:
         is_complete = isinstance(files, list) and all((self.path / str(name)).is_file() for name in files)
         return rounds if isinstance(rounds, int) and is_complete else None
 
-    def save_last_round(self, clients: Sequence[int], report: RoundReport) -> None:
+    def save_last_round(self, rounds: int, clients: Sequence[int], report: RoundReport) -> None:
         """Keep what the results need of the last round: they may be written by another process, after a kill."""
         tensors = {_PREDICTIONS + name: value for name, value in report.predictions.items()}
         if report.teacher_labels is not None:
             tensors[_TEACHER_LABELS] = report.teacher_labels
-        self._write(_LAST_ROUND, save(normalize_tensors({**tensors, _CLIENTS: torch.tensor(clients)})))
+        tensors |= {_ROUNDS: torch.tensor(rounds), _CLIENTS: torch.tensor(clients)}
+        self._write(_LAST_ROUND, save(normalize_tensors(tensors)))
 
-    def load_last_round(self) -> tuple[list[int], RoundReport] | None:
-        """The clients and the report of the last round; None if they are missing or damaged."""
+    def load_last_round(self, rounds: int) -> tuple[list[int], RoundReport] | None:
+        """The clients and the report of a run that ended after `rounds`; None if they are missing or damaged."""
         try:
             tensors = load_file(self.path / _LAST_ROUND)
-            clients = tensors.pop(_CLIENTS).tolist()
+            clients, saved = tensors.pop(_CLIENTS).tolist(), tensors.pop(_ROUNDS).tolist()
         except (OSError, SafetensorError, KeyError):
+            return None
+        if saved != rounds:
             return None
         teacher_labels = tensors.pop(_TEACHER_LABELS, None)
         predictions = {name.removeprefix(_PREDICTIONS): value for name, value in tensors.items()}

@@ -35,6 +35,12 @@ def test_plan_trials_has_every_algorithm_for_each_seed() -> None:
     assert [RunSettings.from_config(trial.config).data.partition_seed for trial in fixed] == [5, 5]
 
 
+def test_plan_trials_run_all_rounds_without_early_stopping() -> None:
+    (trial,) = plan_trials(small_config(early_stopping=3), ["MrTF"], seeds=1)
+    assert RunSettings.from_config(trial.config).train.early_stopping is None
+    assert trial.key == keys("MrTF")[0]
+
+
 def test_plan_trials_with_two_presets_keeps_explicit_keys() -> None:
     paper, tuned = (own(trial.config) for trial in plan_trials(small_config(), ["MrTF:paper", "MrTF:tuned"], 1))
     assert (paper.preset, paper.broadcast) == ("paper", "refined")

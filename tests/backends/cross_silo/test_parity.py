@@ -22,6 +22,15 @@ SILOS = 3
 ROUNDS: dict[str, Any] = {"comm_round": 3}
 #: Full participation uses the paper's preset; partial participation uses one with client validation.
 PARTICIPATION: dict[str, dict[str, Any]] = {"all": {}, "two of three": {"client_num_per_round": 2, "preset": "tuned"}}
+#: Nothing is learnt, so that the run stops long before its last round.
+STALLED: dict[str, Any] = {
+    "preset": "tuned",
+    "model": "mlp",
+    "early_stopping": 1,
+    "comm_round": 30,
+    "learning_rate": 1e-9,
+    "refine_steps": 1,
+}
 
 
 def estimates(run_dir: Path) -> list[float | None]:
@@ -88,6 +97,7 @@ def test_mqtt_s3_gives_equal_predictions_and_leaves_bucket_empty(
         ("GRPC", "FedOpt", {"server_optimizer": "yogi"}),
         ("TRPC", "FedDF", {}),
         ("GRPC", "FedRidge", {"model": "linear"}),
+        ("GRPC", "MrTF", STALLED),
         ("GRPC", "MrTF", {"models": {"small": "linear", "large": "lenet"}, "preset": "tuned", "broadcast": "refined"}),
     ],
 )
@@ -97,6 +107,8 @@ def test_other_algorithms_across_silos_give_equal_predictions(
     changes = {"comm_round": 2, "federated_optimizer": algorithm, **more}
     with Federation(tmp_path, SILOS, backend, **changes) as federation:
         assert_same(federation, one_process(SILOS, **changes))
+    summary = json.loads((federation.run_dir / "summary.json").read_text())
+    assert (summary["rounds"] < summary["rounds_requested"]) == ("early_stopping" in more)
 
 
 @pytest.mark.slow

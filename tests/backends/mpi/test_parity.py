@@ -36,10 +36,18 @@ SETUPS: dict[str, dict[str, Any]] = {
     "private": {"clip": 1.0, "sigma": 0.01},
     "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
     "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
+    "stopped": {
+        "preset": "tuned",
+        "model": "mlp",
+        "early_stopping": 1,
+        "comm_round": 30,
+        "learning_rate": 1e-9,
+        "refine_steps": 1,
+    },
     "half": {"model": "mlp", "precision": "bf16", "refine_steps": 5},
 }
 #: The algorithms that no other test takes to several ranks, and noise on the updates; and bfloat16.
-OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "fedridge", "models", "private", "fedaux", "shot", "half")
+OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "fedridge", "models", "private", "fedaux", "shot", "stopped", "half")
 
 
 def outputs(run_dir: Path) -> tuple[bytes, bytes, bytes]:
