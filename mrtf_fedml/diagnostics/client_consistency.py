@@ -22,8 +22,10 @@ _MIN_OWN_SAMPLES = 5
 _MIN_SAMPLES, _MIN_SAMPLES_OF_CLASS = 20, 10
 #: In runs that go well a model agrees with the predictions in 0.65 to 1 of the cases, and a round's median in 0.85.
 _INCONSISTENT, _CONSISTENT_OTHERS, _ALL_INCONSISTENT = 0.5, 0.7, 0.6
-#: Two groups on one class: models that nearly always predict it, and models that nearly never do and agree on another.
-_FOR, _AGAINST, _GROUP_SIZE, _SAME_CLASS = 0.75, 0.25, 0.3, 0.6
+#: Two groups on a pair of classes, of the models that know both: within a group models agree, less those that disagree,
+#: on so many of the samples to which both give one of the two; each group has such a share of the models; and in either
+#: direction so many of a group's predictions are the opposite of the other group's.
+_AGREE, _GROUP_SIZE, _SAME_CLASS, _MIN_MODELS_ON_PAIR = 0.5, 0.3, 0.6, 4
 #: Where class counts are unknown, a client is taken to know a class that its model predicts for this multiple of an
 #: equal share of the samples.
 _KNOWN_SHARE = 0.3
@@ -141,7 +143,9 @@ def warn_inconsistent_clients(
     consistent = [index for index, client in enumerate(clients) if client not in inconsistent]
     pairs = _find_swapped_classes(by_teacher[consistent], predicted, knows[consistent])
     if pairs:
-        swaps = "; ".join(f"{class_names[one]!r} is {class_names[other]!r} to some" for one, other in pairs[:3])
+        swaps = "; ".join(
+            f"what is {class_names[one]!r} to some is {class_names[other]!r} to others" for one, other in pairs[:3]
+        )
         warnings.append(
             f"two groups of clients disagree ({swaps}): these classes may be swapped at some clients; do not trust "
             "these labels before you have checked that"
@@ -156,25 +160,42 @@ def _median_of_others(agreement: dict[int, float], client: int) -> float:
 def _find_swapped_classes(
     by_teacher: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], knows: npt.NDArray[np.bool_]
 ) -> list[tuple[int, int]]:
-    """The classes on which the models that know them form two groups, with the class that the second group predicts."""
-    pairs = []
-    for label in np.unique(predicted):
-        rows = predicted == label
-        models = np.flatnonzero(knows[:, label])
-        if rows.sum() < _MIN_SAMPLES_OF_CLASS or len(models) < 4:
+    """Pairs of classes that two groups of models tell apart, but name the other way round.
+
+    The models are compared with each other and not with the predictions: where half of the clients swap two classes,
+    the model that predicts may give all samples of both one label.
+    """
+    pairs: list[tuple[int, int]] = []
+    for label in np.unique(predicted).tolist():
+        alternatives = np.bincount(by_teacher[knows[:, label]][:, predicted == label].ravel(), minlength=knows.shape[1])
+        alternatives[label] = 0
+        other = int(alternatives.argmax())
+        models = by_teacher[knows[:, label] & knows[:, other]][:, np.isin(predicted, (label, other))]
+        if alternatives[other] == 0 or (other, label) in pairs or models.shape[1] < _MIN_SAMPLES_OF_CLASS:
             continue
-        fractions = (by_teacher[models][:, rows] == label).mean(axis=1)
-        against = models[fractions < _AGAINST]
-        smallest_group = max(2, _GROUP_SIZE * len(models))
-        if len(against) < smallest_group or (fractions > _FOR).sum() < smallest_group:
-            continue
-        their_labels = np.bincount(by_teacher[against][:, rows].ravel())
-        other = int(their_labels.argmax())
-        # They must know the other class too: a model that never saw it cannot mistake one for the other. And they must
-        # mistake that class for this one: a hard class is mistaken in one direction, swapped names in both.
-        on_other = by_teacher[against][:, predicted == other]
-        is_swapped = on_other.size == 0 or (on_other == label).mean() >= _SAME_CLASS
-        is_common = their_labels[other] >= _SAME_CLASS * their_labels.sum()
-        if is_common and knows[against, other].all() and is_swapped:
-            pairs.append((int(label), other))
+        if _form_two_groups((models == label).astype(float) - (models == other)):
+            pairs.append((label, other))
     return pairs
+
+
+def _form_two_groups(votes: npt.NDArray[np.float64]) -> bool:
+    """Whether models form two groups of opposite votes.
+
+    Args:
+        votes: 1 for one class, -1 for the other, 0 for a third, [T, M].
+    """
+    if len(votes) < _MIN_MODELS_ON_PAIR:
+        return False
+    agreement = votes @ votes.T / np.maximum(np.abs(votes) @ np.abs(votes).T, 1)
+    reference = agreement[np.abs(agreement).mean(axis=1).argmax()]
+    groups = votes[reference > _AGREE], votes[reference < -_AGREE]
+    if min(map(len, groups)) < max(2, _GROUP_SIZE * len(votes)):
+        return False
+    # Swapped names are mistaken in both directions, a hard class in one. A server may have one of the two classes only.
+    majority = np.sign(groups[0].sum(axis=0))
+    directions = [direction for direction in (1, -1) if (majority == direction).any()]
+    return all(
+        (sign * group[:, majority == direction] == direction).mean() >= _SAME_CLASS
+        for direction in directions
+        for sign, group in zip((1, -1), groups, strict=True)
+    )

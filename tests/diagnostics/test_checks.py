@@ -299,7 +299,18 @@ def test_find_warnings_of_clients_that_contradict_each_other() -> None:
     (all_of_them,) = warnings_of_six(*[shifted] * 3, *[(LABELS + 2) % 4] * 3)
     assert "the clients' models contradict each other" in all_of_them
     (camps,) = warnings_of_six(*[swapped] * 3, *[LABELS] * 3)
-    assert "'cat' is 'dog' to some; 'dog' is 'cat' to some" in camps
+    assert "two groups of clients disagree (what is 'cat' to some is 'dog' to others)" in camps
+
+
+def test_find_warnings_of_swapped_classes_that_the_model_gives_one_label() -> None:
+    swapped, merged = torch.tensor([1, 0, 2, 3])[LABELS], torch.where(LABELS == 1, 0, LABELS)
+    run = replace(GOOD, logits=confident_logits(merged), teacher_clients=range(6), class_counts=SIX)
+    groups = replace(run, teacher_labels=torch.stack([*[swapped] * 3, *[LABELS] * 3]))
+    assert any("two groups of clients disagree (what is 'cat'" in warning for warning in find_warnings(groups))
+    agreeing = replace(run, teacher_labels=torch.stack([LABELS] * 6))
+    assert not any("two groups" in warning for warning in find_warnings(agreeing))
+    biased = replace(run, teacher_labels=torch.stack([*[merged] * 3, *[LABELS] * 3]))
+    assert not any("two groups" in warning for warning in find_warnings(biased)), "one group does not tell them apart"
 
 
 def test_find_warnings_ignores_models_of_clients_without_the_class() -> None:

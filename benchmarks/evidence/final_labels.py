@@ -1,0 +1,169 @@
+"""The final labels of `tuned` and of the baselines on held-out setups, and how far its statements about them hold.
+
+    python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl [--seeds 3] [--setups ...] [--runs FOLDER]
+    python benchmarks/evidence/final_labels.py --show RESULTS.jsonl
+
+Runs that RESULTS.jsonl has are not repeated. Baselines are run by `curves.py`; `tuned` by `mrtf_fedml.run`, which also
+writes the estimated accuracy with its interval, `probability_correct` and `prediction_set`. The setups are HELD_OUT of
+setups.py. Labels of the server are used only for scoring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from curves import ROOT, algorithm_changes, run_curve
+from setups import HELD_OUT, OURS, SETUPS
+from trust import calibration_error
+
+import mrtf_fedml
+from mrtf_fedml.config.loader import apply_overrides, read_config
+
+ALGORITHMS = (OURS, "FedAvg", "Scaffold", "FedProx", "FedOpt")
+
+
+def configuration(setup: str, algorithm: str, seed: int) -> dict[str, dict[str, Any]]:
+    """The sections of one run."""
+    words = [*SETUPS[setup].changes, *algorithm_changes(algorithm), f"random_seed={seed}", "threads=1"]
+    return apply_overrides(read_config(ROOT / "fedml_configs" / f"{SETUPS[setup].config}.yaml"), words)
+
+
+def run(setup: str, algorithm: str, seed: int, runs: Path) -> dict[str, Any]:
+    """One line of the results; the run directory of `tuned` is made in `runs`."""
+    config = configuration(setup, algorithm, seed)
+    line = {"setup": setup, "algorithm": algorithm, "seed": seed}
+    if algorithm != OURS:
+        return {**line, "accuracy": run_curve(config)}
+    result = mrtf_fedml.run(config, progress=False, run_dir=str(runs / f"{setup}-{seed}"))
+    curve = [round(float(each), 5) for each in result.metrics["acc"]]
+    return {**line, "accuracy": curve, "final": result.accuracy, **_statements(result, _labels(config, result.ids))}
+
+
+def _labels(config: dict[str, dict[str, Any]], ids: Sequence[str]) -> Any:
+    """The true labels of the server's samples, whose names are their rows in the file."""
+    return np.load(config["data_args"]["data_file"])["y_test"][[int(name) for name in ids]]
+
+
+def _statements(result: Any, labels: Any) -> dict[str, Any]:
+    """What the run states about its labels, and whether it holds."""
+    summary = result.summary
+    stated = {
+        "stated": summary["estimated_accuracy"],
+        "interval": summary["estimated_accuracy_interval"],
+        "reason": summary["no_estimate_because"],
+        "warnings": result.warnings,
+    }
+    if stated["stated"] is None:
+        return stated
+    table = result.table()
+    assert float(np.mean(result.labels == labels)) == result.accuracy, "the labels are not those of the samples"
+    correct, sets = result.labels == labels, table["prediction_set"].str.split(" | ", regex=False)
+    probability = table["probability_correct"].to_numpy()
+    return {
+        **stated,
+        "validation_samples": summary["validation_samples"],
+        "calibration_error": calibration_error(probability, correct),
+        "covered": float(np.mean([str(label) in each for label, each in zip(labels, sets, strict=True)])),
+        "set_size": float(sets.str.len().mean()),
+    }
+
+
+def final_table(runs: Sequence[dict[str, Any]]) -> str:
+    """One line per setup: mean over rounds / last ten / final ± its deviation; the best final in bold."""
+    lines = [f"| setup | seeds | {' | '.join(ALGORITHMS)} |", "|" + "---|" * (len(ALGORITHMS) + 2)]
+    for setup in dict.fromkeys(each["setup"] for each in runs):
+        curves = {
+            name: [each["accuracy"] for each in runs if (each["setup"], each["algorithm"]) == (setup, name)]
+            for name in ALGORITHMS
+        }
+        finals = {name: [curve[-1] for curve in each] for name, each in curves.items() if each}
+        best = max(f"{statistics.fmean(final):.3f}" for final in finals.values())
+        cells = [SETUPS[setup].title, str(len(finals[next(iter(finals))]))]
+        for name in ALGORITHMS:
+            if not curves[name]:
+                cells.append("")
+                continue
+            final = f"{statistics.fmean(finals[name]):.3f}"
+            final = f"**{final}**" if final == best else final
+            if len(finals[name]) > 1:
+                final += f" ± {statistics.stdev(finals[name]):.3f}"
+            mean = statistics.fmean(statistics.fmean(curve) for curve in curves[name])
+            last = statistics.fmean(statistics.fmean(curve[-10:]) for curve in curves[name])
+            cells.append(f"{mean:.3f} / {last:.3f} / {final}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def statements_table(runs: Sequence[dict[str, Any]]) -> str:
+    """One line per setup, and one for all: interval, calibration and prediction sets of `tuned`."""
+    lines = [
+        "| setup | runs | stated | interval contains the truth | mean distance | largest | width of the interval | "
+        "calibration error | largest | sets of 90 % contain the truth | smallest | classes per set |",
+        "|" + "---|" * 12,
+    ]
+    ours = [each for each in runs if each["algorithm"] == OURS]
+    setups = dict.fromkeys(each["setup"] for each in ours)
+    groups = [(SETUPS[name].title, [each for each in ours if each["setup"] == name]) for name in setups]
+    for title, rows in [*groups, ("**all**", ours)]:
+        stated = [each for each in rows if each["stated"] is not None]
+        cells = [title, str(len(rows)), str(len(stated))]
+        if stated:
+            inside = sum(each["interval"][0] <= each["final"] <= each["interval"][1] for each in stated)
+            distance = [abs(each["stated"] - each["final"]) for each in stated]
+            width = [each["interval"][1] - each["interval"][0] for each in stated]
+            error, covered, size = (
+                [each[key] for each in stated] for key in ("calibration_error", "covered", "set_size")
+            )
+            numbers = [statistics.fmean(distance), max(distance), statistics.fmean(width), statistics.fmean(error)]
+            numbers += [max(error), statistics.fmean(covered), min(covered), statistics.fmean(size)]
+            cells += [f"{inside} of {len(stated)}", *(f"{number:.3f}" for number in numbers)]
+        else:
+            cells += [""] * 9
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def show(runs: Sequence[dict[str, Any]]) -> None:
+    """Print both tables."""
+    print(final_table(runs), statements_table(runs), sep="\n\n")
+
+
+def main() -> None:
+    """Run what is missing, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=Path, help="keep the run directories of `tuned` here")
+    parser.add_argument("--setups", nargs="+", choices=list(SETUPS), default=list(HELD_OUT), metavar="SETUP")
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS, metavar="ALGORITHM")
+    given = parser.parse_args()
+    file = given.results.resolve()
+    runs = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done = {(each["setup"], each["algorithm"], each["seed"]) for each in runs}
+    if not given.show:
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as scratch:
+            directories = given.runs.resolve() if given.runs else Path(scratch)
+            os.chdir(given.data)
+            # Seed by seed, so that a stopped comparison has all setups.
+            for key in ((s, a, seed) for seed in range(given.seeds) for a in given.algorithms for s in given.setups):
+                if key not in done:
+                    runs.append(run(*key, directories))
+                    with file.open("a") as lines:
+                        lines.write(json.dumps(runs[-1]) + "\n")
+    show(runs)
+
+
+if __name__ == "__main__":
+    main()

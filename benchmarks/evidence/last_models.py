@@ -1,0 +1,105 @@
+"""What predicts at the end: the last model of `tuned`, or a mean over its last rounds.
+
+    python benchmarks/evidence/last_models.py DATA RESULTS.jsonl SETUP[,SETUP] SEED[,SEED]
+    python benchmarks/evidence/last_models.py --show RESULTS.jsonl
+
+Each line of RESULTS.jsonl has the accuracy after every round of each candidate, all from one run; runs that are there
+are not repeated. `weights N` is the mean of the last N rounds' prediction weights, `probabilities 3` the mean of the
+last three models' probabilities for the server's samples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import torch
+from curves import ROOT, algorithm_changes, run_curve
+from setups import OURS, SETUPS
+
+from mrtf_fedml.config.loader import apply_overrides, read_config
+from mrtf_fedml.models.state_dict import average
+
+_NUMBERS = (2, 3, 5)
+
+
+class Candidates:
+    """Scores the candidates after each round."""
+
+    def __init__(self) -> None:
+        self.weights: deque[Any] = deque(maxlen=max(_NUMBERS))
+        self.probabilities: deque[torch.Tensor] = deque(maxlen=3)
+        self.curves: dict[str, list[float]] = {}
+
+    def __call__(self, server: Any, record: Any, evaluator: Any) -> None:
+        """Called by `run_curve`."""
+        self.weights.append(server.state.prediction_weights)
+        logits = server.context.logits(server.state.prediction_weights)
+        self.probabilities.append(logits.double().softmax(dim=1))
+        scores = {"last": logits, "probabilities 3": torch.stack(list(self.probabilities)).mean(dim=0)}
+        for number in _NUMBERS:
+            last = list(self.weights)[-number:]
+            scores[f"weights {number}"] = server.context.logits(average(last, [1 / len(last)] * len(last)))
+        for name, predictions in scores.items():
+            self.curves.setdefault(name, []).append(round(evaluator.score(predictions), 5))
+
+
+def main(data: str, results: str, setups: str, seeds: str) -> None:
+    """Run what is missing."""
+    torch.set_num_threads(1)
+    file = Path(results).resolve()
+    done = {(line["setup"], line["seed"]) for line in _read(file)}
+    os.chdir(data)
+    for seed in map(int, seeds.split(",")):
+        for name in setups.split(","):
+            if (name, seed) in done:
+                continue
+            setup, candidates = SETUPS[name], Candidates()
+            words = [*setup.changes, *algorithm_changes(OURS), f"random_seed={seed}"]
+            run_curve(apply_overrides(read_config(ROOT / "fedml_configs" / f"{setup.config}.yaml"), words), candidates)
+            with file.open("a") as lines:
+                lines.write(json.dumps({"setup": name, "seed": seed, "accuracy": candidates.curves}) + "\n")
+    show(str(file))
+
+
+def show(results: str) -> None:
+    """Print, per setup and candidate, the accuracy less that of the last model: over the rounds / last ten / final."""
+    runs = _read(Path(results))
+    names = [name for name in runs[0]["accuracy"] if name != "last"]
+    print("\n".join([f"| setup | seeds | last model | {' | '.join(names)} |", "|" + "---|" * (len(names) + 3)]))
+    gains: dict[str, list[float]] = {name: [] for name in names}
+    for setup in dict.fromkeys(run["setup"] for run in runs):
+        rows = [run["accuracy"] for run in runs if run["setup"] == setup]
+        last = [_mean(rows, "last", rounds) for rounds in (None, 10, 1)]
+        cells = [setup, str(len(rows)), " / ".join(f"{score:.3f}" for score in last)]
+        for name in names:
+            differences = [_mean(rows, name, rounds) - own for rounds, own in zip((None, 10, 1), last, strict=True)]
+            gains[name].append(differences[-1])
+            cells.append(" / ".join(f"{difference:+.3f}" for difference in differences))
+        print(f"| {' | '.join(cells)} |")
+    for name, each in gains.items():
+        better, worse = sum(gain > 0 for gain in each), sum(gain < 0 for gain in each)
+        print(f"{name}: final {statistics.fmean(each):+.4f} on average, better on {better}, worse on {worse} setups")
+
+
+def _mean(rows: list[dict[str, list[float]]], name: str, rounds: int | None) -> float:
+    """The mean over runs and their last rounds; None: all rounds."""
+    return statistics.fmean(statistics.fmean(row[name][-rounds if rounds else None :]) for row in rows)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--show"] and len(sys.argv) == 3:
+        show(sys.argv[2])
+    elif len(sys.argv) != 5:
+        sys.exit(__doc__)
+    else:
+        main(*sys.argv[1:])
