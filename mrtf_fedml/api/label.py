@@ -15,7 +15,7 @@ from torch import nn
 from ..algorithms import import_algorithms
 from ..config import RunSettings
 from ..config.loader import apply_values, find_key
-from ..config.schema import Config
+from ..config.schema import Config, section_keys
 from ..data.in_memory import ARRAYS, from_arrays, list_clients
 from ..data.loader import from_fedml, standardize_dataset
 from ..errors import UserError
@@ -144,7 +144,7 @@ def _configuration(model: Any, rounds: Any, settings: Mapping[str, Any], clients
     import_algorithms({"": {key: value for key, value in values.items() if isinstance(value, str)}})
     for key in values:
         nearest = difflib.get_close_matches(key, _ARGUMENTS, n=1, cutoff=0.8)
-        if nearest:
+        if nearest and not any(key in keys for keys in section_keys().values()):
             raise UserError(f"label() has no argument {key!r}; did you mean {nearest[0]!r}?")
         section, target = find_key(key, _DEFAULTS, "label(): ")
         if target in _RESERVED_KEYS or (section == "data_args" and target not in _DATA_KEYS) or section == "comm_args":

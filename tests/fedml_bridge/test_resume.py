@@ -53,12 +53,17 @@ def test_resume_of_a_finished_run_writes_missing_results(tmp_path: Path, finishe
 
 
 def test_resumed_run_with_different_models_equals_uninterrupted_run(tmp_path: Path) -> None:
-    models = {"models": {"small": "linear", "large": "lenet"}, "client_models": ["small", "large", "large"]}
+    models = {
+        "models": {"rigid": "tests.models.rigid:Rigid", "small": "linear", "large": "lenet"},
+        "broadcast": "refined",
+    }
+    models |= {"client_num_in_total": 3, "client_num_per_round": 3, "client_models": ["large", "rigid", "small"]}
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = run(tmp_path / "whole", preset="tuned", comm_round=3, **models)
-    parts = run(tmp_path / "parts", preset="tuned", comm_round=1, **models)
-    assert main(["run", "--resume", str(parts), "--set", "comm_round=3"]) == 0
+    whole = run(tmp_path / "whole", preset="tuned", comm_round=4, **models)
+    parts = run(tmp_path / "parts", preset="tuned", comm_round=2, **models)
+    assert main(["run", "--resume", str(parts), "--set", "comm_round=4"]) == 0
+    assert '"predicting_model"' in (whole / "metrics.jsonl").read_text(), "one model predicts alone"
     assert output_bytes(parts) == output_bytes(whole)
     out = tmp_path / "more.csv"
     digits = digits_file(tmp_path / "digits.npz", permuted=False)

@@ -1,7 +1,8 @@
 """Client validation: each client holds out a part of its labelled samples and evaluates the server's models on it.
 
 In a round a client counts how many of the held-out samples two candidates classify correctly, the base's last model and
-the refined one; these counts select what is broadcast and what predicts (`ValidationSummary`). After the last round
+the refined one, and each of its models where clients have different ones; these counts select what is broadcast and
+what predicts (`ValidationSummary`). After the last round
 the clients evaluate the model that predicts (`EvaluationCounts`), which gives the accuracy estimate
 (`diagnostics/accuracy_estimate.py`). All that a client reports are integer counts of its held-out samples.
 """
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ...models.group import member_names, with_member
 from ...rng import torch_generator
 from ..base import Algorithm
 from ..evaluation import EvaluationCounts, evaluate, predictions_of, weight_caps
@@ -54,35 +56,44 @@ VALIDATION_METRICS = (
     Metric("estimated_gain", "gain by refining, as the clients estimate it"),
     Metric("estimated_gain_stderr", "standard error of the estimated gain"),
     Metric("refined_share", "share of the refined model in the model that predicts"),
+    Metric("predicting_model", "index of the one of `models`, sorted by name, that predicts alone; none: their mean"),
 )
 
 
 @dataclass(frozen=True)
 class CandidateCounts:
-    """What a client reports of the two candidates in a round; it travels as a tensor of these three integers.
+    """What a client reports of the candidates in a round; it travels as a tensor of these integers.
 
     Attributes:
         samples: held-out samples that were classified; with T positions per sample, each counts.
         base_correct: those that the base's model classifies correctly.
         refined_correct: those that the refined model classifies correctly.
+        members_correct: those that each refined member of a group of models classifies correctly; else empty.
     """
 
     samples: int
     base_correct: int
     refined_correct: int
+    members_correct: tuple[int, ...] = ()
 
     @classmethod
-    def from_tensor(cls, tensor: Tensor, most: float) -> CandidateCounts | None:
+    def of(cls, numbers: Sequence[int]) -> CandidateCounts:
+        """From the integers in their order."""
+        samples, base, refined, *members = numbers
+        return cls(samples, base, refined, tuple(members))
+
+    @classmethod
+    def from_tensor(cls, tensor: Tensor, most: float, members: int = 0) -> CandidateCounts | None:
         """The counts in a received tensor; None where these are no counts of at most `most` samples.
 
         >>> CandidateCounts.from_tensor(torch.tensor([4, 1, 2]), most=4)
-        CandidateCounts(samples=4, base_correct=1, refined_correct=2)
+        CandidateCounts(samples=4, base_correct=1, refined_correct=2, members_correct=())
         >>> CandidateCounts.from_tensor(torch.tensor([4, 1, 5]), most=4)
         """
-        if tensor.is_floating_point() or tensor.shape != (3,):
+        if tensor.is_floating_point() or tensor.shape != (3 + members,):
             return None
-        counts = cls(*tensor.tolist())
-        correct = (counts.base_correct, counts.refined_correct)
+        counts = cls.of(tensor.tolist())
+        correct = (counts.base_correct, counts.refined_correct, *counts.members_correct)
         return counts if min(correct) >= 0 and max(correct) <= counts.samples <= most else None
 
 
@@ -147,7 +158,8 @@ class ClientValidation(AlgorithmWrapper):
         counts = {}
         refined = _with_prefix(task.payload, _REFINED)
         if refined:
-            candidates = [_with_prefix(task.payload, _BASE) or task.weights, refined]
+            members = [with_member(refined, index) for index in range(len(member_names(refined)))]
+            candidates = [_with_prefix(task.payload, _BASE) or task.weights, refined, *members]
             counts[COUNTS] = count_correct(model, candidates, validation)
         update = self.inner.train_client(model, replace(task, data=training, payload=self.inner_entries(task.payload)))
         return replace(update, payload={**update.payload, **counts})
@@ -160,7 +172,8 @@ class ClientValidation(AlgorithmWrapper):
             if EvaluationCounts.from_payload(update.payload, classes, most) is None:
                 return "its evaluation counts are not counts of its samples"
             return None
-        if COUNTS in update.payload and CandidateCounts.from_tensor(update.payload[COUNTS], most) is None:
+        counts, members = update.payload.get(COUNTS), len(member_names(state.weights))
+        if counts is not None and CandidateCounts.from_tensor(counts, most, members) is None:
             return "its validation counts are not counts of its samples"
         return super().validate_update(state, update)
 
@@ -221,7 +234,7 @@ def count_correct(model: nn.Module, candidates: Sequence[Weights], data: Iterabl
 
     Args:
         model: reusable; its weights are overwritten.
-        candidates: the base's weights, then the refined ones.
+        candidates: the base's weights, then the refined ones, then those of each member of a group of models.
         data: batches of samples and labels.
     """
     counts = torch.zeros(1 + len(candidates), dtype=torch.int64)
@@ -242,19 +255,33 @@ class ValidationSummary:
     @classmethod
     def of(cls, memory: Memory) -> ValidationSummary:
         """From the server's memory."""
-        return cls([[CandidateCounts(*counts) for counts in clients] for clients in memory.get(_HISTORY, [])])
+        return cls([[CandidateCounts.of(counts) for counts in clients] for clients in memory.get(_HISTORY, [])])
 
     def prediction_share(self) -> float:
         """The refined model's share in the model that predicts: 0 where the base's is better beyond chance, else 0.5-1.
 
-        A half where the clients are sure that both are equal, and more the better the refined one may be.
+        A half where the clients are sure that both are equal, and more the better the refined one may be. 1 where one
+        member of a group predicts alone.
         """
         gain = self.gain()
-        if gain is None:
+        if gain is None or self.preferred_member() is not None:
             return 1.0
         if gain[0] < -_BEYOND_CHANCE * gain[1]:
             return 0.0
         return min(1.0, max(_EQUAL_SHARE, _EQUAL_SHARE + (1 - _EQUAL_SHARE) * sum(gain) / _CLEARLY_BETTER))
+
+    def preferred_member(self) -> int | None:
+        """The index of the member of a group that is better than both candidates, beyond chance; None if none is."""
+        counts = [each for clients in self.rounds for each in clients if each.members_correct]
+        found = []
+        for index in range(len(counts[0].members_correct) if counts else 0):
+            gains = [
+                _ratio([(each.members_correct[index] - getattr(each, rival), each.samples) for each in counts])
+                for rival in ("base_correct", "refined_correct")
+            ]
+            if all(gain is not None and gain[0] > _BEYOND_CHANCE * gain[1] for gain in gains):
+                found.append((sum(each.members_correct[index] for each in counts), index))
+        return max(found)[1] if found else None
 
     def broadcast_share(self, least: float = 0.0) -> float:
         """How much better than by `least` the clients find the refined model, beyond chance: 1 from a fifth on."""
@@ -273,20 +300,24 @@ class ValidationSummary:
             refined_share: of the refined model in the model that predicts.
             is_held_out: whether clients validate on samples that they do not train on; else no accuracy is reported.
         """
-        gain = self.gain() or (None, None)
+        gain, member = self.gain() or (None, None), self.preferred_member()
         accuracy = None
         if is_held_out and self.rounds:
-            mixed = [
-                ((1 - refined_share) * each.base_correct + refined_share * each.refined_correct, each.samples)
+            correct = [
+                (1 - refined_share) * each.base_correct + refined_share * each.refined_correct
+                if member is None
+                else each.members_correct[member]
                 for each in self.rounds[-1]
             ]
-            accuracy = _ratio(mixed)
+            samples = [each.samples for each in self.rounds[-1]]
+            accuracy = _ratio(list(zip(correct, samples, strict=True)))
         return {
             "estimated_accuracy": None if accuracy is None else accuracy[0],
             "estimated_accuracy_stderr": None if accuracy is None else accuracy[1],
             "estimated_gain": gain[0],
             "estimated_gain_stderr": gain[1],
             "refined_share": refined_share,
+            **({} if member is None else {"predicting_model": float(member)}),
         }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...models.group import with_member
 from ...models.state_dict import mix
 from ...refinery.class_prior import informativeness
 from ..types import Weights
@@ -109,6 +110,12 @@ class ClientValidatedPrediction(ModelSelection):
     def refined_share(self, context: RoundContext, memory: dict[str, Any]) -> float:
         """0 where the base's model is better beyond chance, else between a half and 1."""
         return 1.0 if context.validation is None else context.validation.prediction_share()
+
+    def select(self, refined: Weights, base: Weights, context: RoundContext, memory: dict[str, Any]) -> Weights:
+        """The mix; of a group of models only the member that the clients find better than the mean, if there is one."""
+        member = None if context.validation is None else context.validation.preferred_member()
+        selected = super().select(refined, base, context, memory)
+        return selected if member is None else with_member(selected, member)
 
 
 BROADCASTS: dict[str, type[ModelSelection]] = {

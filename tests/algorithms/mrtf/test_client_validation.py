@@ -22,6 +22,7 @@ from mrtf_fedml.algorithms.mrtf.client_validation import (
     train_validation_split,
 )
 from mrtf_fedml.data.shards import TensorShard
+from mrtf_fedml.models.group import ModelGroup, member_names
 from tests.conftest import small_settings
 
 from ..test_server_rules import equal, server_setup, settings
@@ -212,7 +213,7 @@ def test_broadcast_share_grows_with_the_gain_beyond_chance() -> None:
 
 
 def rounds_after(wrapper: ClientValidation, state: Any, counts: list[CandidateCounts], number: int) -> Any:
-    updates = [ClientUpdate(k, 1, {}, None, {COUNTS: torch.tensor(astuple(each))}) for k, each in enumerate(counts)]
+    updates = [ClientUpdate(k, 1, {}, None, {COUNTS: torch.tensor(astuple(each)[:3])}) for k, each in enumerate(counts)]
     for _ in range(number):
         state, _ = wrapper.server_update(state, updates, {}, None)  # type: ignore[arg-type]
     return state
@@ -252,3 +253,42 @@ def test_validating_client_trains_as_the_base_on_the_training_split() -> None:
     assert counts is not None
     assert counts.base_correct == counts.refined_correct, "both candidates are the same model"
     assert counts.samples == 2
+
+
+def test_client_counts_each_member_of_a_group_of_models() -> None:
+    group = ModelGroup({name: nn.Linear(1, 2) for name in ALWAYS})
+    weights = {f"members.{name}.{key}": value for name, own in ALWAYS.items() for key, value in own.items()}
+    weights = {**weights, "members.one.bias": torch.tensor([0.0, 5.0]), "active": torch.tensor(-1)}
+    data = TensorShard(torch.zeros(6, 1), torch.tensor([0, 1, 1, 1, 0, 1]), np.arange(6), batch_size=4)
+    algorithm = ClientValidation(FedAvg(small_settings(models={"one": "linear", "zero": "linear"})), 0.0)
+    payload = {f"validation/refined/{key}": value for key, value in weights.items()}
+    group.own = 0
+    update = algorithm.train_client(group, ClientTask(0, 1, weights, data, 6, payload))
+    names = member_names(weights)
+    counts = CandidateCounts.of(update.payload[COUNTS].tolist())
+    assert counts.refined_correct == 4, "the member that predicts one is surer"
+    assert dict(zip(names, counts.members_correct, strict=True)) == {"zero": 2, "one": 4}
+    assert CandidateCounts.from_tensor(update.payload[COUNTS], most=6, members=2) is not None
+    assert CandidateCounts.from_tensor(update.payload[COUNTS], most=6) is None
+    assert CandidateCounts.from_tensor(torch.tensor([6, 3, 3, 7, 0]), most=6, members=2) is None
+
+
+@pytest.mark.parametrize(
+    ("members", "preferred"),
+    [((90, 50), 0), ((50, 90), 1), ((60, 60), None), ((10, 20), None)],
+)
+def test_member_is_preferred_if_it_is_better_than_the_mean_beyond_chance(
+    members: tuple[int, int], preferred: int | None
+) -> None:
+    found = summary(*(CandidateCounts(100, 50 + shift, 60 - shift, members) for shift in (0, 2, 1)))
+    assert found.preferred_member() == preferred
+    metrics = found.metrics(found.prediction_share(), is_held_out=True)
+    assert metrics.get("predicting_model") == preferred
+    if preferred is not None:
+        assert found.prediction_share() == 1.0
+        assert metrics["estimated_accuracy"] == pytest.approx(0.9)
+
+
+def test_member_that_is_worse_than_the_bases_model_is_not_preferred() -> None:
+    found = summary(*(CandidateCounts(100, 95 + shift, 60, (90, 10)) for shift in (0, 2, 1)))
+    assert found.preferred_member() is None

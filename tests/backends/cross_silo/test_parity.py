@@ -128,6 +128,17 @@ def test_silos_that_name_their_own_models_give_equal_predictions(
 
 
 @pytest.mark.slow
+def test_silos_that_prefer_one_model_to_the_mean_give_equal_predictions(
+    tmp_path: Path, one_process: Callable[..., Path]
+) -> None:
+    models = {"rigid": "tests.models.rigid:Rigid", "small": "linear", "large": "lenet"}
+    changes = {"comm_round": 4, "models": models, "preset": "tuned", "broadcast": "refined"}
+    with Federation(tmp_path, SILOS, "GRPC", **changes) as federation:
+        assert_same(federation, one_process(SILOS, **changes))
+    assert '"predicting_model": 2.0' in (federation.run_dir / "metrics.jsonl").read_text()
+
+
+@pytest.mark.slow
 def test_noise_across_silos_is_not_drawn_from_the_seed(tmp_path: Path, one_process: Callable[..., Path]) -> None:
     """The server knows the run's seed and could subtract noise that is drawn from it."""
     changes = {"comm_round": 2, "clip": 1.0, "sigma": 0.01}

@@ -33,6 +33,15 @@ SETUPS: dict[str, dict[str, Any]] = {
     "feddf": {"federated_optimizer": "FedDF"},
     "fedridge": {"federated_optimizer": "FedRidge", "model": "random_features", "hidden_size": 50, "comm_round": 9},
     "models": {"models": {"small": "linear", "large": "lenet"}, "preset": "tuned", "broadcast": "refined"},
+    # After four rounds clients prefer one model to the mean, which contains one that learns nothing.
+    "preferred": {
+        "models": {"rigid": "tests.models.rigid:Rigid", "small": "linear", "large": "lenet"},
+        "preset": "tuned",
+        "broadcast": "refined",
+        "comm_round": 4,
+        "client_num_in_total": 3,
+        "client_num_per_round": 3,
+    },
     "private": {"clip": 1.0, "sigma": 0.01},
     "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
     "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
@@ -47,7 +56,20 @@ SETUPS: dict[str, dict[str, Any]] = {
     "half": {"model": "mlp", "precision": "bf16", "refine_steps": 5},
 }
 #: The algorithms that no other test takes to several ranks, and noise on the updates; and bfloat16.
-OTHERS = ("fedprox", "fedmmd", "fedopt", "feddf", "fedridge", "models", "private", "fedaux", "shot", "stopped", "half")
+OTHERS = (
+    "fedprox",
+    "fedmmd",
+    "fedopt",
+    "feddf",
+    "fedridge",
+    "models",
+    "preferred",
+    "private",
+    "fedaux",
+    "shot",
+    "stopped",
+    "half",
+)
 
 
 def outputs(run_dir: Path) -> tuple[bytes, bytes, bytes]:
@@ -141,6 +163,7 @@ def test_three_ranks_give_the_bytes_of_one_process(tmp_path: Path, one_process: 
     for name in ("paper", "scaffold", "fedavg", *OTHERS):
         assert outputs(tmp_path / name) == outputs(one_process(name))
         assert losses(tmp_path / name) == losses(one_process(name))
+    assert '"predicting_model": 2.0' in (tmp_path / "preferred" / "metrics.jsonl").read_text()
     assert outputs(tmp_path / "begun") == outputs(one_process("tuned"))
     assert outputs(tmp_path / "mlp-teachers") == outputs(one_process("mlp")), "the ranks compute the server's logits"
     logged_alone, logged_ranks = losses(one_process("mlp")), losses(tmp_path / "mlp-teachers")
