@@ -116,8 +116,15 @@ def _compare_with_server(
     args: Any, settings: RunSettings, weights: dict[str, Tensor], handshake: Handshake
 ) -> Iterator[Check]:
     from ..fedml_bridge.backends.cross_silo.handshake import ASPECTS, MAX_CLOCK_DIFFERENCE
-    from ..fedml_bridge.backends.cross_silo.preflight import ask_server
+    from ..fedml_bridge.backends.cross_silo.preflight import ask_server, reach_server
 
+    if settings.common.backend == "GRPC" and settings.silo.connection == "outbound":
+        try:
+            yield Check("port", True, reach_server(args, settings))
+        except (UserError, RunStopped) as error:
+            remedy = "start the server (mrtf run --role server), correct comm_args.server_address, or open the firewall"
+            yield Check("port", False, str(error), remedy)
+            return
     try:
         report = ask_server(args, settings, weights, handshake, min(_REPLY_SECONDS, settings.silo.start_timeout))
     except (UserError, RunStopped) as error:
@@ -125,7 +132,8 @@ def _compare_with_server(
             "server",
             False,
             str(error),
-            "start the server (mrtf run --role server), correct comm_args.server_address, or let the firewall pass it",
+            "start the server (mrtf run --role server), or correct comm_args; certificates must be of one authority "
+            "and the server's must name its host (mrtf invite)",
         )
         return
     yield Check("server", True, f"replies within {report.round_trip:.1f} s")

@@ -388,6 +388,9 @@ class SiloSettings:
     silo_timeout: PositiveFloat = 600.0
     #: Seconds that the server waits for its silos at the start, and a silo for its server.
     start_timeout: PositiveFloat = 600.0
+    #: GRPC, outbound: a silo without a connection for this many seconds counts as lost until it connects again, and the
+    #: round continues without it.
+    reconnect_timeout: PositiveFloat = 60.0
     #: A silo is no longer selected after this many malformed messages from it, or so many hellos in quick succession
     #: that do not fit the server's settings; a silo ends after this many malformed messages from its server.
     max_faults: PositiveInt = 3

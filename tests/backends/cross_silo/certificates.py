@@ -31,7 +31,7 @@ class Authority:
         """The keys of comm_args for a party at an address that this authority vouches for."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        here = x509.SubjectAlternativeName([_general_name(address)])
         certificate = self._builder(subject, key.public_key()).add_extension(here, critical=False)
         files = {"tls_certificate": self.folder / f"{name}.pem", "tls_key": self.folder / f"{name}.key"}
         files["tls_certificate"].write_bytes(_pem(certificate.sign(self.key, hashes.SHA256())))
@@ -53,6 +53,13 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(minutes=5))
             .not_valid_after(now + datetime.timedelta(days=1))
         )
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

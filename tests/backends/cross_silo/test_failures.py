@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from mrtf_fedml.cli import main
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.revocation import certificate_digest
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import Federation, wait_until
 from tests.conftest import output_bytes
+from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import both_forms
 from tests.privacy.test_budget import gaussian_epsilon
 
 #: Long enough that a test can act between two rounds, whose number a test can change when it has seen enough.
@@ -71,7 +73,8 @@ def test_killed_silo_is_excluded_and_rejoins_after_restart(tmp_path: Path, conne
         return [2 in line["clients"] and "2" not in line["excluded_clients"] for line in metrics(federation)]
 
     with Federation(tmp_path, 3, comm_round=UNTIL_INTERRUPTED, connection=connection) as federation:
-        federation.comm["silo_timeout"] = 20.0
+        # Where the server sees that the connection is broken, it does not wait for silo_timeout.
+        federation.comm |= {"silo_timeout": 20.0} if connection == "two_way" else {"reconnect_timeout": 2.0}
         if uses_tls:
             federation.use_certificates(Authority(tmp_path / "certificates"))
         server, first, second, third = federation.start_all()
@@ -85,7 +88,35 @@ def test_killed_silo_is_excluded_and_rejoins_after_restart(tmp_path: Path, conne
         assert server.wait() == 130, server.output
         assert [silo.wait() for silo in (first, second, again)] == [1, 1, 1]
         assert participation()[0]
+        assert connection == "two_way" or "silo 3 has disconnected; the server waits up to 2 s for it" in server.output
         assert_logs_agree(federation)
+
+
+@pytest.mark.slow
+@both_forms
+def test_revoked_silo_ends_at_once_and_the_run_continues(tmp_path: Path, connection: str) -> None:
+    authority, revoked = Authority(tmp_path / "certificates"), tmp_path / "revoked.txt"
+    revoked.touch()
+    with Federation(tmp_path, 2, comm_round=UNTIL_INTERRUPTED, connection=connection) as federation:
+        federation.use_certificates(authority)
+        federation.certificates[0]["tls_revoked"] = str(revoked)
+        server, first, second = federation.start_all()
+        wait_until(lambda: federation.rounds_done() >= 1, "a round")
+        certificate = Path(federation.certificates[2]["tls_certificate"])
+        revoked.write_text(f"{certificate_digest(certificate.read_bytes())} silo2\n")
+        assert second.wait() == 1, second.output
+        done = federation.rounds_done()
+        again = federation.start(2)
+        assert again.wait() == 1, again.output
+        for silo in (second, again):
+            assert "its certificate is revoked" in silo.output
+            assert "Traceback" not in silo.output
+        wait_until(lambda: federation.rounds_done() >= done + 2, "further rounds")
+        server.kill(signal.SIGINT)
+        assert server.wait() == 130, server.output
+        assert first.wait() == 1
+        assert all(line["clients"] == [0] for line in metrics(federation)[done + 1 :])
+        assert "silo 2 is disconnected: its certificate is revoked" in server.output
 
 
 @pytest.mark.slow

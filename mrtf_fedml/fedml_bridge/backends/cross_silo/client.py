@@ -126,9 +126,10 @@ class SiloClient(Party):
             if not has_warned and time.monotonic() > started + 2 * _POLL_SECONDS:
                 has_warned = True
                 _log.info("silo %d waits for the server (up to %g s)", self.rank, seconds)
+        problem = f" ({self.transport.problem})" if self.transport.problem else ""
         raise RunStopped(
             f"silo {self.rank} found no server in {seconds:g} s (comm_args.start_timeout, backend "
-            f"{self.args.backend}); start the server, or correct its address in comm_args"
+            f"{self.args.backend}){problem}; start the server, or correct its address in comm_args"
         )
 
     def _serve(self, message: Message | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from fedml.core.distributed.communication.message import Message
 from fedml.core.distributed.fedml_comm_manager import FedMLCommManager
@@ -29,18 +29,24 @@ BACKENDS = ("GRPC", "TRPC", "MPI", "MQTT_S3")
 
 
 class Party:
-    """One party of the federation: the server or a silo, each a process of its own."""
+    """One party of the federation: the server or a silo, each a process of its own.
 
-    #: Seconds for which a send is retried; None is `silo_timeout`.
-    send_timeout: ClassVar[float | None] = None
+    Args:
+        args: FedML's arguments.
+        settings: of the run.
+        schema: of the weights in messages.
+        send_timeout: seconds for which a send is retried; None is `silo_timeout`.
+    """
 
-    def __init__(self, args: Any, settings: RunSettings, schema: PayloadSchema) -> None:
+    def __init__(
+        self, args: Any, settings: RunSettings, schema: PayloadSchema, send_timeout: float | None = None
+    ) -> None:
         self.args = args
         self.settings = settings
         self.silo_settings = settings.silo
         self.incarnation = new_incarnation()
         self.schema = schema
-        self.address = _make_address(args, settings, self.send_timeout, schema.max_message_bytes)
+        self.address = _make_address(args, settings, send_timeout, schema.max_message_bytes)
         self.rank = self.address.rank
         #: What to do with a message, by its type.
         self.handlers: dict[Any, Callable[[Message], None]] = {}

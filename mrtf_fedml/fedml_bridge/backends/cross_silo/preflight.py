@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from .payload_validation import PayloadSchema
 
 #: Seconds between two questions.
 _INTERVAL = 1.0
+_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,26 @@ def try_to_listen(args: Any, settings: RunSettings, weights: Mapping[str, Tensor
         RunStopped: it cannot be reached.
     """
     Party(args, settings, PayloadSchema(weights)).transport.close()
+
+
+def reach_server(args: Any, settings: RunSettings) -> str:
+    """Open a connection to the server's port, or to the proxy on the way to it; what accepted it.
+
+    Raises:
+        RunStopped: it is not accepted.
+    """
+    from .transports.grpc_outbound import find_proxy, format_proxy, server_addresses
+
+    target = server_addresses(args, settings.silo)[0]
+    proxy = find_proxy(target)
+    address = target if proxy is None else format_proxy(proxy)
+    host, _, port = address.rpartition(":")
+    name = address if proxy is None else f"the proxy {address} to {target}"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise RunStopped(f"{name} cannot be reached ({error})") from None
+    return f"{name} accepts connections"
 
 
 def ask_server(
@@ -76,7 +98,8 @@ def _ask(party: Party, handshake: Handshake, seconds: float) -> ServerReport:
             return _read_report(report)
         if message is not None and message.get_type() == protocol.FINISH:
             raise RunStopped(f"the server refuses this silo: {protocol.get_reason(message)}")
-    raise RunStopped(f"the server has not replied within {seconds:g} s")
+    problem = f" ({party.transport.problem})" if party.transport.problem else ""
+    raise RunStopped(f"the server has not replied within {seconds:g} s{problem}")
 
 
 def _read_report(report: Mapping[str, Any]) -> ServerReport:

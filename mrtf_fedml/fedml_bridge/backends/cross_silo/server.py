@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from fedml.core.distributed.communication.message import Message
@@ -31,7 +31,9 @@ from .transports.revocation import REASON as REVOKED
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that the server waits at the end for the silos to disconnect.
+#: A silo that cannot be reached for so many seconds counts as lost; `reconnect_timeout` where silos keep a connection.
+_SEND_SECONDS = 10.0
+#: Least seconds that the server waits at the end for the silos to disconnect.
 _FINISH_SECONDS = 15.0
 #: Most messages that are handled between two rounds. A silo that sends without end must not stop the run.
 _MAX_HANDLED = 1000
@@ -76,6 +78,11 @@ class RoundState:
         """A client's update, or why there is none."""
         self.replies[reply.client] = reply
         self.pending.pop(reply.client, None)
+        self.lost.pop(reply.client, None)
+
+    def awaits(self, client: int) -> bool:
+        """Whether an update of the client can be used: it was selected and has not replied."""
+        return client in self.pending or client in self.lost
 
     def mark_lost(self, connected: Set[int]) -> None:
         """Do not wait for clients that are not connected."""
@@ -110,9 +117,6 @@ class RoundState:
 class SiloServer(Party, Backend):
     """Rank 0. Its inputs are bound to its aggregator and are not part of any message."""
 
-    #: A silo that cannot be reached for so long counts as lost, until it connects again.
-    send_timeout: ClassVar[float | None] = 10.0
-
     def __init__(
         self,
         args: Any,
@@ -125,7 +129,7 @@ class SiloServer(Party, Backend):
         check_role(args)
         weights = aggregator.get_model_params()
         payload_bytes = aggregator.server.algorithm.max_payload_bytes(weights)
-        super().__init__(args, settings, PayloadSchema(weights, payload_bytes))
+        super().__init__(args, settings, PayloadSchema(weights, payload_bytes), _send_timeout(args, settings))
         try:
             # After the port is open, so that a run that cannot start leaves no run directory behind.
             self.session = Session(args, device, dataset, aggregator, options)
@@ -141,12 +145,15 @@ class SiloServer(Party, Backend):
         self.handshake = Handshake.create(aggregator.get_model_params(), self.session.dataset, settings.privacy)
         self.handlers = {protocol.STATUS: self._on_status, protocol.UPDATE: self._on_update}
         self._faults: Counter[int] = Counter()
-        #: The last rejected incarnation of each client with its time, and the clients that were informed of it.
+        #: The last rejected incarnation of each client with its time.
         self._rejected: dict[int, tuple[str, float]] = {}
+        #: The clients that know why they are rejected, or that the run has ended.
         self._informed: set[int] = set()
         #: Why a client is not selected again.
         self._exclusions: dict[int, str] = {}
         self._answered: dict[int, float] = {}
+        #: The clients whose broken connection was logged.
+        self._disconnected: set[int] = set()
         self._round = RoundState()
         self._heartbeat = Heartbeat(self._send_heartbeats, self.silo_settings.silo_timeout)
 
@@ -187,7 +194,25 @@ class SiloServer(Party, Backend):
 
     def _report_clients(self) -> None:
         received = [client for client, reply in self._round.replies.items() if isinstance(reply, ClientUpdate)]
-        self.session.status.update(connected=sorted(self.membership.connected), received=sorted(received))
+        connected = [client for client in self.membership.connected if not self._seconds_disconnected(client)]
+        self.session.status.update(connected=sorted(connected), received=sorted(received))
+
+    def _seconds_disconnected(self, client: int) -> float:
+        return self.transport.seconds_disconnected(self.membership.id_of(client))
+
+    def _drop_disconnected(self) -> None:
+        """Do not wait for selected silos that have had no connection for `reconnect_timeout`."""
+        timeout = self.address.send_timeout
+        for client in self._round.pending:
+            seconds = self._seconds_disconnected(client)
+            if seconds == 0.0:
+                self._disconnected.discard(client)
+            elif client not in self._disconnected:
+                self._disconnected.add(client)
+                _log.warning("silo %d has disconnected; the server waits up to %g s for it", client + 1, timeout)
+            if seconds > timeout:
+                self._round.unreached.add(client)
+                self.membership.mark_lost(client, self.membership.incarnation_of(client))
 
     def _wait_for_silos(self) -> None:
         """Wait until all silos have connected, or the time is over."""
@@ -260,6 +285,7 @@ class SiloServer(Party, Backend):
         while time.monotonic() < deadline and (state.pending or self._needs_lost_silos()):
             self.handle(self.receive(seconds_until(deadline, 0.5)))
             self._drop_revoked()
+            self._drop_disconnected()
             connected = self.membership.connected
             state.mark_lost(connected)
             self._report_clients()
@@ -291,7 +317,7 @@ class SiloServer(Party, Backend):
             return
         try:
             # An update of an earlier round shows only that its silo is alive.
-            if protocol.get_round(message) == self._round.index and client in self._round.pending:
+            if protocol.get_round(message) == self._round.index and self._round.awaits(client):
                 self._round.record_reply(self._read_update(client, message))
         except InvalidPayload as error:
             self._record_fault(client, str(error))
@@ -421,7 +447,9 @@ class SiloServer(Party, Backend):
         """Tell all silos that the run has ended, and wait until they have disconnected."""
         # Some silos may have connected since the last message was handled.
         self._handle_waiting_messages()
-        deadline = time.monotonic() + min(_FINISH_SECONDS, self.silo_settings.silo_timeout)
+        # A silo that is disconnected for the moment is to learn that the run has succeeded.
+        seconds = _FINISH_SECONDS if reason else max(_FINISH_SECONDS, self.address.send_timeout)
+        deadline = time.monotonic() + min(seconds, self.silo_settings.silo_timeout)
         for client in self.membership.lost:
             # It may be alive; nobody waits for it.
             self.transport.send_nowait(self._finish_message(client, reason))
@@ -429,13 +457,25 @@ class SiloServer(Party, Backend):
             self._finish_silo(client, reason)
         while self.membership.connected and time.monotonic() < deadline:
             self.handle(self.receive(seconds_until(deadline)))
+            for client in self._informed & self.membership.connected:
+                if self._seconds_disconnected(client):
+                    self.membership.mark_lost(client, self.membership.incarnation_of(client))
 
     def _finish_silo(self, client: int, reason: str) -> None:
         incarnation = self.membership.incarnation_of(client)
+        self._informed.discard(client)
 
         def on_sent(is_sent: bool) -> None:
-            if not is_sent:
+            if is_sent:
+                self._informed.add(client)
+            else:
                 self.membership.mark_lost(client, incarnation)
 
         if not self.outbox.post(self._finish_message(client, reason), on_sent):
             on_sent(False)
+
+
+def _send_timeout(args: Any, settings: RunSettings) -> float:
+    if args.backend == "GRPC" and settings.silo.connection == "outbound":
+        return min(settings.silo.reconnect_timeout, settings.silo.silo_timeout)
+    return _SEND_SECONDS

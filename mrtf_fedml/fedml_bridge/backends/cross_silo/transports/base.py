@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from fedml.core.distributed.communication.message import Message
 from torch import Tensor
 
+from .....errors import RunStopped
 from ..protocol import KINDS, InvalidPayload, get_incarnation, get_round, get_sender, get_sequence_number, get_weights
 from .codec import WEIGHTS, UnreadableMessage, encode, read_names
 
@@ -240,6 +241,10 @@ class Transport(ABC):
     def __init__(self, address: PartyAddress) -> None:
         self.address = address
         self.inbox = Inbox(address.silos + 1)
+        #: Why there is no connection to the server, as far as this silo knows; empty while there is one.
+        self.problem = ""
+        #: Why the server does not accept this silo, which then ends: trying again does not help.
+        self.rejection: str | None = None
         #: Called with every message that is sent or received, in the thread that sends or receives it.
         self.observers: list[Callable[[MessageRecord], None]] = []
 
@@ -270,7 +275,11 @@ class Transport(ABC):
             _log.debug("a message was lost: %s", error)
 
     def receive(self, seconds: float) -> Message | None:
-        """The next message, or None if none arrives in `seconds`."""
+        """The next message, or None if none arrives in `seconds`.
+
+        Raises:
+            RunStopped: the server has rejected this silo.
+        """
         deadline = time.monotonic() + seconds
         while (message := self.inbox.get(deadline - time.monotonic())) is not None:
             try:
@@ -281,6 +290,8 @@ class Transport(ABC):
             else:
                 self._observe("received", resolved)
                 return resolved
+        if self.rejection is not None:
+            raise RunStopped(f"the server does not accept silo {self.address.rank}: {self.rejection}")
         return None
 
     def pack(self, weights: Mapping[str, Tensor]) -> Any:
@@ -290,6 +301,10 @@ class Transport(ABC):
     def release_packed(self) -> None:
         """Free what `pack` has made."""
         run_in_thread(self._release_packed)
+
+    def seconds_disconnected(self, party: int) -> float:
+        """For how long there has been no connection to a peer; 0 if there is one, or if nobody can know."""
+        return 0.0
 
     def drop_revoked(self) -> list[int]:
         """Disconnect the peers whose certificates were revoked; the ids of those that were connected."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ _log = logging.getLogger(__name__)
 
 COMMON_OPTIONS = [
     ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),
     # A second process on the same port must fail, not share the messages.
     ("grpc.so_reuseport", 0),
     # Reconnect to a restarted party within a second; the default is two minutes.
@@ -50,6 +49,7 @@ COMMON_OPTIONS = [
 ]
 _OPTIONS = [
     *COMMON_OPTIONS,
+    ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Keepalive detects a broken link also while a write is blocked, which has no deadline of its own.
     ("grpc.keepalive_time_ms", 5000),
@@ -165,6 +165,7 @@ class GrpcTransport(Transport):
                     f"{self._target(receiver)} (a write was blocked for {self.address.send_timeout:g} s)"
                 ) from error
             except grpc.RpcError as error:
+                self._note_rejection(call)
                 if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() + 0.2 > deadline:
                     raise Unreachable(f"{self._target(receiver)} ({error.code().name}: {error.details()})") from error
             time.sleep(0.2)
@@ -176,6 +177,12 @@ class GrpcTransport(Transport):
         # gRPC cancels a call that is no longer referenced.
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+        call.add_done_callback(self._note_rejection)
+
+    def _note_rejection(self, call: grpc.Future) -> None:
+        """A silo without a valid certificate ends; a silo cannot end its server."""
+        if self.address.rank != 0 and call.code() is grpc.StatusCode.PERMISSION_DENIED:
+            self.rejection = str(call.details())
 
     def _make_request(self, message: Message) -> CommRequest:
         return CommRequest(client_id=self.address.own_id, message=encode(message.get_params()))
@@ -211,7 +218,7 @@ def listen(server: grpc.Server, address: str, settings: SiloSettings) -> None:
 
 
 def open_channel(
-    target: str, credentials: grpc.ChannelCredentials | None, options: list[tuple[str, int]]
+    target: str, credentials: grpc.ChannelCredentials | None, options: Sequence[tuple[str, int | str]]
 ) -> grpc.Channel:
     """A channel to an address, with TLS if there are certificates."""
     if credentials is None:

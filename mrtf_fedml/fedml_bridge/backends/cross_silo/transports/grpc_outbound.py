@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import grpc
 from fedml.core.distributed.communication.constants import CommunicationConstants
@@ -26,7 +27,7 @@ from fedml.core.distributed.communication.message import Message
 from torch import Tensor
 
 from .....config import SiloSettings
-from .....errors import RunStopped, UserError
+from .....errors import UserError
 from ..protocol import SERVER
 from .base import PartyAddress, Transport, run_in_thread
 from .codec import UnreadableMessage, decode, encode, encode_weights
@@ -146,6 +147,10 @@ class OutboundServer(_OutboundTransport):
             context.set_code(grpc.StatusCode.ABORTED)
             context.set_details(f"another process has connected as {party_name(party)}")
 
+    def seconds_disconnected(self, party: int) -> float:
+        """For how long the silo has had no connection."""
+        return self._links[party].seconds_disconnected
+
     def drop_revoked(self) -> list[int]:
         """Disconnect the silos whose certificates were revoked; the ids of those that were connected."""
         dropped = [party for party, (_, digest) in list(self._connections.items()) if digest in self._revoked]
@@ -206,25 +211,15 @@ class OutboundSilo(_OutboundTransport):
         self._target, _ = server_addresses(args, settings)
         self._server_link = self._make_link(SERVER)
         self._metadata = (("protocol", _PROTOCOL), ("party", str(address.own_id)), ("process", uuid.uuid4().hex))
-        self._channel = open_channel(self._target, channel_credentials(settings), _OPTIONS)
+        proxy = find_proxy(self._target)
+        options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(proxy is not None))]
+        if proxy is not None:
+            _log.info("silo %d connects through the proxy %s", address.rank, format_proxy(proxy))
+            options.append(("grpc.http_proxy", proxy))
+        self._channel = open_channel(self._target, channel_credentials(settings), options)
         self._call: grpc.Call | None = None
         self._closed = threading.Event()
-        #: Why the server does not accept this silo.
-        self._rejection: str | None = None
         threading.Thread(target=self._stay_connected, name="connection to the server", daemon=True).start()
-
-    def receive(self, seconds: float) -> Message | None:
-        """The next message, or None if none arrives in `seconds`.
-
-        Raises:
-            RunStopped: the server has rejected this silo.
-        """
-        message = super().receive(seconds)
-        if message is None and self._rejection is not None:
-            raise RunStopped(
-                f"the server at {self._target} does not accept silo {self.address.rank}: {self._rejection}"
-            )
-        return message
 
     def close(self, graceful: bool = False) -> None:
         """Close the connection."""
@@ -244,15 +239,15 @@ class OutboundSilo(_OutboundTransport):
         return self._server_link
 
     def _stay_connected(self) -> None:
-        pause, last_reason = _MIN_PAUSE, ""
+        pause = _MIN_PAUSE
         while not self._closed.is_set():
             began = time.monotonic()
             reason = self._exchange_frames()
-            if self._closed.is_set() or self._rejection is not None:
+            if self._closed.is_set() or self.rejection is not None:
                 return
-            if reason != last_reason:
+            if reason != self.problem:
                 _log.warning("silo %d has no connection to the server (%s); it tries again", self.address.rank, reason)
-                last_reason = reason
+                self.problem = reason
             pause = _MIN_PAUSE if time.monotonic() - began > _MAX_PAUSE else min(2 * pause, _MAX_PAUSE)
             # Silos that have lost the same server do not connect in the same moment.
             self._closed.wait(pause * random.uniform(0.5, 1.0))
@@ -273,6 +268,7 @@ class OutboundSilo(_OutboundTransport):
             # The server sends its metadata when it has accepted the stream.
             call.initial_metadata()
             if call.is_active():
+                self.problem = ""
                 connection = self._server_link.connect(self._target)
                 connections.put(connection)
             for frame in call:
@@ -283,8 +279,8 @@ class OutboundSilo(_OutboundTransport):
         except grpc.RpcError as error:
             details = " ".join(str(error.details()).split())[:300]
             if error.code() in _FINAL_CODES:
-                self._rejection = _explain_rejection(error.code(), details)
-                self._server_link.close(self._rejection)
+                self.rejection = _explain_rejection(error.code(), details)
+                self._server_link.close(self.rejection)
             return f"{error.code().name}: {details}"
         except ValueError:
             # The channel is closed.
@@ -319,6 +315,39 @@ def server_addresses(args: Any, settings: SiloSettings) -> tuple[str, str]:
         # On many machines the own name means a loopback address, which no silo reaches.
         return address, address if host == "localhost" else f"[::]:{port}"
     return address, address
+
+
+def find_proxy(target: str) -> str | None:
+    """The HTTP proxy on the way to `host:port`, from the environment variables that other programs read too.
+
+    Raises:
+        UserError: it is not an HTTP proxy.
+    """
+    host = target.rpartition(":")[0].strip("[]")
+    proxy = getproxies().get("https")
+    if not proxy or host == "localhost" or proxy_bypass(host):
+        return None
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return None
+    url = proxy if "://" in proxy else f"http://{proxy}"
+    if not url.startswith("http://"):
+        raise UserError(
+            f"the environment variable https_proxy names {format_proxy(url)!r}, and only proxies with http:// are "
+            "supported; correct it, or add the server's host to no_proxy"
+        )
+    return url
+
+
+def format_proxy(url: str) -> str:
+    """The address of a proxy, without user and password.
+
+    >>> format_proxy("http://user:secret@proxy.example:3128/")
+    'proxy.example:3128'
+    """
+    scheme, _, rest = url.partition("://")
+    address = rest.rpartition("@")[2].strip("/")
+    return address if scheme == "http" else f"{scheme}://{address}"
 
 
 def _read_frames(link: Link, connection: object, requests: Iterator[bytes], context: grpc.ServicerContext) -> None:

@@ -127,6 +127,7 @@ class Link:
         self._max_message_bytes = max_message_bytes
         self._condition = threading.Condition()
         self._connection: object | None = None
+        self._disconnected_at = time.monotonic()
         #: Identifies the process of the peer.
         self.process = ""
         self._closed_reason: str | None = None
@@ -155,7 +156,14 @@ class Link:
         with self._condition:
             if self._connection is connection:
                 self._connection = None
+                self._disconnected_at = time.monotonic()
                 self._condition.notify_all()
+
+    @property
+    def seconds_disconnected(self) -> float:
+        """For how long there has been no connection; 0 if there is one."""
+        with self._condition:
+            return 0.0 if self._connection is not None else time.monotonic() - self._disconnected_at
 
     def close(self, reason: str) -> None:
         """End the connection when all waiting frames are written; every send fails from now on."""

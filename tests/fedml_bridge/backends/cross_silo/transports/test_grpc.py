@@ -19,7 +19,7 @@ from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2 import Comm
 from fedml.core.distributed.communication.grpc.grpc_comm_manager_pb2_grpc import gRPCCommManagerStub
 
 from mrtf_fedml.config import SiloSettings
-from mrtf_fedml.errors import UserError
+from mrtf_fedml.errors import RunStopped, UserError
 from mrtf_fedml.fedml_bridge.backends.cross_silo import protocol
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import (
     MessageRecord,
@@ -30,8 +30,9 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.base import (
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import WEIGHTS, encode
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc_outbound import make_outbound_transport
+from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.revocation import certificate_digest
 from tests.backends.cross_silo.certificates import Authority
-from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table
+from tests.backends.cross_silo.federation import PATIENCE, free_ports, grpc_table, wait_until
 
 FORMS = ("outbound", "two_way")
 both_forms = pytest.mark.parametrize("connection", FORMS)
@@ -254,3 +255,40 @@ def test_port_in_use_and_wrong_table_are_errors(tmp_path: Path) -> None:
         GrpcTransport(SimpleNamespace(grpc_ipconfig_path=str(short)), address, settings)
     with pytest.raises(UserError, match=r"comm_args\.server_address"):
         GrpcTransport(SimpleNamespace(), address, SiloSettings(server_address="127.0.0.1:1"))
+
+
+@both_forms
+def test_revoked_certificate_is_refused_at_once(tmp_path: Path, connection: str) -> None:
+    authority, revoked, ports = Authority(tmp_path / "authority"), tmp_path / "revoked.txt", free_ports(2)
+    revoked.touch()
+    own, theirs = authority.party("server"), authority.party("silo1")
+
+    def open_silo() -> contextlib.AbstractContextManager[Transport]:
+        return open_transport(tmp_path, 1, ports, connection=connection, **theirs)
+
+    def hello(silo: Transport) -> None:
+        silo.send(protocol.status_message("silo", 1, protocol.ONLINE, {}))
+
+    with open_transport(tmp_path, 0, ports, connection=connection, tls_revoked=str(revoked), **own) as server:
+        with open_silo() as silo:
+            hello(silo)
+            assert server.receive(PATIENCE) is not None
+            assert server.drop_revoked() == []
+            digest = certificate_digest(Path(theirs["tls_certificate"]).read_bytes())
+            revoked.write_text(f"{digest} silo1\n")
+            assert server.drop_revoked() == [1]
+            # Over the outbound form the server has closed the stream, and the silo connects again.
+            with pytest.raises((ConnectionError, RunStopped)):
+                hello(silo)
+            assert_rejected(silo)
+        with open_silo() as silo:
+            silo.send_nowait(protocol.status_message("again", 1, protocol.ONLINE, {}))
+            assert_rejected(silo)
+        assert server.receive(0.0) is None
+        assert server.drop_revoked() == [], "it is reported once"
+
+
+def assert_rejected(silo: Transport) -> None:
+    wait_until(lambda: silo.rejection, "a rejection")
+    with pytest.raises(RunStopped, match="its certificate is revoked"):
+        silo.receive(0.0)

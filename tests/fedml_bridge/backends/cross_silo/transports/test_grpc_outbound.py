@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import random
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,6 +122,172 @@ def test_cut_connection_is_opened_again_and_the_transfer_continues(tmp_path: Pat
             assert relay.connections == index + 2, "one cut, one new connection"
             assert relay.forwarded - before < 8_000_000 + 2_000_000, "what had arrived was not sent again"
     relay.close()
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+def test_cuts_at_random_bytes_lose_and_repeat_no_message(seed: int) -> None:
+    """Messages of 0.1 to 400 kB in both directions, while the connection breaks every 100 to 600 kB."""
+    rng, (port,) = random.Random(seed), free_ports(1)
+    sizes = [rng.choice([10, 5_000, 16_000, 17_000, 100_000]) for _ in range(12)]
+    relay = Relay(port)
+    stopped = threading.Event()
+
+    def keep_cutting() -> None:
+        while not stopped.wait(0.01):
+            if relay.cut_after is None:
+                relay.cut_after = relay.forwarded + rng.randrange(100_000, 600_000)
+
+    def send_all(sender: Transport, kind: Any) -> None:
+        for number, size in enumerate(sizes):
+            sender.send(kind(number, {"part": torch.full((size,), float(number))}))
+
+    def update(number: int, weights: Any) -> Any:
+        return protocol.update_message("silo", 1, number, 10, weights)
+
+    def task(number: int, weights: Any) -> Any:
+        return protocol.task_message("server", 1, 0, number, weights)
+
+    with open_party(0, port) as server, open_party(1, relay.port) as silo:
+        silo.send(online())
+        assert server.receive(PATIENCE) is not None
+        threads = [threading.Thread(target=keep_cutting, daemon=True)]
+        threads += [
+            threading.Thread(target=send_all, args=pair, daemon=True) for pair in ((silo, update), (server, task))
+        ]
+        for thread in threads:
+            thread.start()
+        for receiver in (server, silo):
+            for number, size in enumerate(sizes):
+                message = receiver.receive(PATIENCE)
+                assert message is not None
+                assert protocol.get_round(message) == number, "in order, none twice"
+                assert torch.equal(protocol.get_weights(message)["part"], torch.full((size,), float(number)))
+        stopped.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert relay.connections > 1, "there was a cut"
+        assert server.receive(0.1) is silo.receive(0.1) is None
+    relay.close()
+
+
+class Proxy:
+    """An HTTP proxy: it answers CONNECT requests and forwards to one port, whatever host they name."""
+
+    def __init__(self, target: int, refusal: str = "") -> None:
+        self.requests: list[str] = []
+        self._target, self._refusal = target, refusal
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for one in (self._listener, *self._sockets):
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._sockets.append(near)
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += near.recv(1)
+            self.requests.append(head.decode())
+            if self._refusal:
+                near.sendall(f"HTTP/1.1 {self._refusal}\r\n\r\n".encode())
+                near.close()
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets.append(far)
+            near.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            threading.Thread(target=forward, args=(far, near), daemon=True).start()
+            forward(near, far)
+
+
+def forward(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while content := source.recv(1 << 14):
+            sink.sendall(content)
+        sink.close()
+
+
+HUB = "server.hospital-a.example"
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY"])
+def test_silo_reaches_the_server_through_an_http_proxy_with_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Only the proxy knows the server's name."""
+    (port,), authority = free_ports(1), Authority(tmp_path)
+    proxy = Proxy(port)
+    set_proxies(monkeypatch, {variable: f"http://user:secret@{proxy.address}"})
+    with (
+        open_party(0, port, **authority.party("server", HUB)) as server,
+        open_party(1, port, server_address=f"{HUB}:8890", **authority.party("silo1")) as silo,
+    ):
+        weights = {"large": torch.randn(200_000)}
+        silo.send(protocol.update_message("silo", 1, 0, 10, weights))
+        assert torch.equal(protocol.get_weights(server.receive(PATIENCE))["large"], weights["large"])
+        server.send(protocol.finish_message("server", 1, "over"))
+        assert protocol.get_reason(silo.receive(PATIENCE)) == "over"
+    assert proxy.requests[0].startswith(f"CONNECT {HUB}:8890 HTTP/1.1")
+    assert b64encode(b"user:secret").decode() in proxy.requests[0]
+    proxy.close()
+
+
+def test_refusal_of_the_proxy_is_logged_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy = Proxy(0, refusal="407 Proxy Authentication Required")
+    set_proxies(monkeypatch, {"https_proxy": f"http://user:secret@{proxy.address}", "no_proxy": "other.example"})
+    with open_party(1, 0, server_address=f"{HUB}:8890") as silo:
+        wait_until(lambda: "407" in silo.problem, "the proxy's response")
+        wait_until(lambda: "407" in caplog.text, "a warning")
+    assert "secret" not in caplog.text + silo.problem
+    proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "variables", "expected"),
+    [
+        (f"{HUB}:8890", {}, None),
+        (f"{HUB}:8890", {"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
+        (f"{HUB}:8890", {"https_proxy": "proxy:3128"}, "http://proxy:3128"),
+        (f"{HUB}:8890", {"https_proxy": "http://proxy:3128", "no_proxy": ".hospital-a.example"}, None),
+        (f"{HUB}:8890", {"http_proxy": "http://proxy:3128"}, None),
+        ("127.0.0.1:8890", {"https_proxy": "http://proxy:3128"}, None),
+        ("[::1]:8890", {"https_proxy": "http://proxy:3128"}, None),
+        ("localhost:8890", {"https_proxy": "http://proxy:3128"}, None),
+        ("10.0.0.5:8890", {"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
+    ],
+)
+def test_proxy_comes_from_the_environment_and_not_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch, target: str, variables: dict[str, str], expected: str | None
+) -> None:
+    set_proxies(monkeypatch, variables)
+    assert grpc_outbound.find_proxy(target) == expected
+
+
+def test_proxy_of_another_kind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_proxies(monkeypatch, {"https_proxy": "socks5://user:secret@proxy:1080"})
+    with pytest.raises(UserError, match="https_proxy") as caught:
+        grpc_outbound.find_proxy(f"{HUB}:8890")
+    assert "secret" not in str(caught.value)
+
+
+def set_proxies(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """The environment has these variables on proxies and no others."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        for one in (name, name.upper()):
+            monkeypatch.delenv(one, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_silo_connects_again_to_a_restarted_server_and_sends_what_was_not_confirmed(tmp_path: Path) -> None:
