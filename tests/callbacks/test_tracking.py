@@ -114,7 +114,7 @@ def test_prometheus_reads_the_last_round_and_the_port_is_closed_at_the_end(tmp_p
     metrics.on_start(run_in(tmp_path))
     metrics.on_round_end(run_in(tmp_path), LINE)
     metrics.on_round_end(run_in(tmp_path), {**LINE, "round": 1, "acc": 0.75})
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
     for sample in ("mrtf_round 1.0", "mrtf_rounds 3.0", "mrtf_acc 0.75", "mrtf_excluded_clients 1.0"):
         assert f"\n{sample}\n" in text
     with pytest.raises(UserError, match="metrics_port"):

@@ -116,7 +116,7 @@ def test_compare_restarted_after_interruption_resumes_the_active_run(tmp_path: P
     process = start(tmp_path, "--algorithms", "FedAvg", comm_round=80)
     wait_for("runs/*/state/server.safetensors", tmp_path)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     (run_dir,) = run_dirs(tmp_path)

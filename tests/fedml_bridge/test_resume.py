@@ -83,7 +83,7 @@ def test_interrupted_run_keeps_finished_rounds_and_resumes(tmp_path: Path, finis
         while not (run_dir / "state" / "server.safetensors").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in errors
     summary = json.loads((run_dir / "summary.json").read_text())

@@ -44,7 +44,7 @@ def check_page(tab: Tab, url: str) -> None:
             assert set(tab.requests) == {url, url + "style.css", url + "watch.js"}, seen
 
 
-def wait_for(tab: Tab, expression: str, expected: Any = True, seconds: float = 20.0) -> None:
+def wait_for(tab: Tab, expression: str, expected: Any = True, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while tab.value(expression) != expected:
         assert time.monotonic() < deadline, f"{expression} is {tab.value(expression)!r}, not {expected!r}"

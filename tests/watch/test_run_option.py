@@ -36,7 +36,7 @@ def test_page_shows_every_round_while_the_run_lasts_and_is_closed_after_it(
     def fetch() -> None:
         nonlocal address
         address = address or re.findall(r"http://127\.0\.0\.1:\d+/", capsys.readouterr().err)[0]
-        pages.append(urllib.request.urlopen(address, timeout=10).read().decode())
+        pages.append(urllib.request.urlopen(address, timeout=60).read().decode())
 
     monkeypatch.setattr("mrtf_fedml.watch.server._LAST_FETCH_SECONDS", 0.0)
     monkeypatch.setattr(f"{__name__}.calls", [fetch])
@@ -46,4 +46,4 @@ def test_page_shows_every_round_while_the_run_lasts_and_is_closed_after_it(
         assert f"Round {number} of 2: the clients train." in page
     assert len(pages) == 2
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(address, timeout=10)
+        urllib.request.urlopen(address, timeout=60)

@@ -24,7 +24,7 @@ def server(tmp_path: Path) -> Iterator[WatchServer]:
 
 
 def request(server: WatchServer, method: str, path: str, host: str | None = None) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(ADDRESS, server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(ADDRESS, server.server_port, timeout=60)
     connection.request(method, path, headers={} if host is None else {"Host": host})
     reply = connection.getresponse()
     content = reply.read()

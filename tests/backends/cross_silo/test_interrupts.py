@@ -36,7 +36,7 @@ def test_grpc_delivers_messages_after_ctrl_c_at_any_moment_of_a_call(
         silo.send(protocol.status_message("silo", 1, protocol.ONLINE, {}))
         while is_interrupted(lambda: getattr(silo, method)(protocol.update_message("silo", 1, 0, 10, weights)), moment):
             last = protocol.status_message("silo", 1, f"last {moment}", {})
-            run_in_thread(lambda last=last: silo.send(last), seconds=30)
+            run_in_thread(lambda last=last: silo.send(last), seconds=120)
             # An inbox without a reader is full after three models.
             assert receiver.received
             moment += 1
@@ -54,10 +54,10 @@ def test_mqtt_delivers_messages_and_closes_after_ctrl_c_at_any_moment_of_a_send(
     while is_interrupted(lambda: silo.send(protocol.status_message("silo", 1, protocol.ONLINE, {})), moment):
         last = protocol.status_message("silo", 1, protocol.FINISHED, {})
         # It returns when the broker has it.
-        run_in_thread(lambda last=last: silo.send(last), seconds=30)
+        run_in_thread(lambda last=last: silo.send(last), seconds=120)
         moment += 1
     assert moment > 10, "the call was interrupted at several moments"
-    run_in_thread(silo.close, seconds=30)
+    run_in_thread(silo.close, seconds=120)
 
 
 def test_mqtt_pack_interrupted_by_ctrl_c_leaves_the_bucket_usable(
@@ -83,7 +83,7 @@ def test_mqtt_pack_interrupted_by_ctrl_c_leaves_the_bucket_usable(
     server.release_packed()
     assert server._packed == []
     assert threading.main_thread() not in uploaders
-    run_in_thread(server.close, seconds=30)
+    run_in_thread(server.close, seconds=120)
 
 
 @pytest.mark.slow

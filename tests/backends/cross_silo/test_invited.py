@@ -72,7 +72,7 @@ def test_invited_parties_pass_preflight_and_a_revoked_silo_is_refused_at_once(tm
         assert main(["invite", "--revoke", "south", "--out", str(federation.folder)]) == 0
         revoked = time.monotonic()
         assert south.wait() == 1, south.output
-        assert time.monotonic() < revoked + 15.0
+        assert time.monotonic() < revoked + 60.0
         assert "its certificate is revoked" in south.output
         again = federation.start("south")
         assert again.wait() == 1

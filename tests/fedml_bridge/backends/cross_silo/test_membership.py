@@ -44,7 +44,7 @@ def test_heartbeat_sends_until_stopped() -> None:
     sent = threading.Semaphore(0)
     heartbeat = Heartbeat(sent.release, timeout=0.1)
     heartbeat.start()
-    assert all(sent.acquire(timeout=10) for _ in range(3))
+    assert all(sent.acquire(timeout=60) for _ in range(3))
     heartbeat.stop()
 
 

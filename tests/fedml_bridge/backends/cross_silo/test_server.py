@@ -56,7 +56,7 @@ def test_hellos_with_wrong_terms_are_answered_in_the_background_and_exclude_the_
     began, threads = time.monotonic(), threading.active_count()
     for number in range(300):
         hello(server, f"process {number}", {"model": "another"})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50, "waiting 10 s for each would take 3000 s"
     assert threading.active_count() - threads < 10
     hello(server, "corrected")
     assert not server.membership.connected, "max_faults hellos with wrong terms exclude a silo"
