@@ -8,7 +8,7 @@ a line or has no encoding. `unescape` restores the original string.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 #: Control characters, Unicode line ends and surrogates, which UTF-8 cannot encode. A backslash is escaped only where
@@ -24,6 +24,9 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<>&~|#$]|:(?=//)|(?<=www)\.")
 
 #: Python represents a byte b >= 0x80 of a file name that is not UTF-8 as the character _SURROGATE + b.
 _SURROGATE = 0xDC00
+
+#: Numbers of clients in a sentence.
+_CLIENTS = re.compile(r"\b([Cc]lients? )([0-9]+(?:(?:, | and )[0-9]+(?! more))*)\b")
 
 #: Messages show at most this many characters of a foreign string.
 MAX_SHOWN = 60
@@ -97,6 +100,22 @@ def format_list(values: Iterable[object], limit: int = 10) -> str:
     names = [escape(_cut(str(value))) for value in islice(iterator, limit)]
     others = sum(1 for _ in iterator)
     return ", ".join(names) + (f" and {others} more" if others else "")
+
+
+def name_clients(sentence: str, names: Sequence[str] | None) -> str:
+    """The sentence with the owner after the number of each client that it mentions.
+
+    >>> name_clients("Client 1 differs, clients 0, 2 do not", ["North", "East", "South"])
+    'Client 1 (East) differs, clients 0 (North), 2 (South) do not'
+    """
+    if names is None:
+        return sentence
+
+    def with_name(number: re.Match[str]) -> str:
+        index = int(number[0])
+        return f"{index} ({escape(_cut(names[index]))})" if index < len(names) else number[0]
+
+    return _CLIENTS.sub(lambda mention: mention[1] + re.sub("[0-9]+", with_name, mention[2]), sentence)
 
 
 def _cut(string: str) -> str:

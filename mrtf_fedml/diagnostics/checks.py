@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..callbacks.base import Callback
-from ..data.formatting import format_list
+from ..data.formatting import format_list, name_clients
 from ..models.inference import predict_logits
 from ..training.outputs import LabelTrust
 from .accuracy_estimate import (
@@ -114,12 +114,14 @@ class RunChecks(Callback):
         self,
         class_names: Sequence[str],
         class_counts: npt.NDArray[np.int64] | None = None,
+        client_names: Sequence[str] | None = None,
         compare_neighbours: Callable[[Tensor], NeighbourStatistics | None] = lambda labels: None,
         count_recall: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
         """Both functions take a moment and are called once, at the end; the first gets the predicted labels [M]."""
         self.class_names = class_names
         self.class_counts = class_counts
+        self.client_names = client_names
         self.compare_neighbours = compare_neighbours
         self.count_recall = count_recall
 
@@ -138,7 +140,8 @@ class RunChecks(Callback):
         """Check the whole run, also the rounds before a resume."""
         metrics = run.directory.read_metrics()
         evidence = self._collect(run, metrics, is_interrupted=bool(summary.get("interrupted")))
-        warnings = [*find_warnings(evidence), *warn_suspects(metrics)]
+        found = [*find_warnings(evidence), *warn_suspects(metrics)]
+        warnings = [name_clients(warning, self.client_names) for warning in found]
         note = note_aggregated_predicts(evidence.gain)
         for warning in warnings:
             _log.warning("%s", warning)

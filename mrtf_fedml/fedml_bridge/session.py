@@ -117,6 +117,7 @@ class Session:
             RunChecks(
                 self.dataset.class_names,
                 client_class_counts(self.dataset, self.server.settings),
+                self.dataset.client_names,
                 self._compare_with_neighbours,
                 self._count_recalled,
             ),

@@ -28,6 +28,8 @@ ACCURACIES = (
 OTHER_COLOURS = ("c3", "c4", "c5", "c7", "c8", "c9")
 #: The colour of the final model if it is none of these.
 _FINAL_COLOUR = "c6"
+#: The standard error of a metric is a metric of its name with this suffix.
+_STDERR = "_stderr"
 #: Metrics of every round, which have a chart or a table of their own.
 OWN_CHARTS = ("round", "acc", "train_loss", "client_seconds", "server_seconds", "uplink_bytes", "downlink_bytes")
 
@@ -84,18 +86,33 @@ def seconds_chart(metrics: Metrics) -> str | None:
     return column_chart("Seconds per round", edges, layers, rounds_axis([metrics]), y)
 
 
-def metric_charts(metrics: Metrics, labels: Mapping[str, str]) -> list[tuple[str, str]]:
-    """One chart per metric of the algorithm other than accuracies, as (title, chart); `labels` has titles by key."""
-    x = rounds_axis([metrics])
+def metric_charts(metrics: Metrics, labels: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """One chart per metric of the algorithm other than accuracies, as (title, explanation, chart).
+
+    A metric's standard error, under its key with `_stderr`, is a band of its chart. `labels` has titles by key.
+    """
+    x, keys = rounds_axis([metrics]), metric_keys(metrics)
     charts = []
-    for key in metric_keys(metrics):
-        if key in OWN_CHARTS or key.startswith("acc_"):
+    for key in keys:
+        is_stderr = key.endswith(_STDERR) and key.removesuffix(_STDERR) in keys
+        if key in OWN_CHARTS or key.startswith("acc_") or is_stderr:
             continue
-        points = metric_points(metrics, key)
+        points, errors = metric_points(metrics, key), dict(metric_points(metrics, key + _STDERR))
         name = labels.get(key, key.replace("_", " "))
-        y = fit_axis([value for _, value in points])
-        charts.append((name, curve_chart(f"{name} over the rounds", [Curve(name, points)], x, y)))
+        band = _band(points, errors) if errors else []
+        y = fit_axis([value for _, value in points] + [value for pair in band for value in pair])
+        chart = curve_chart(f"{name} over the rounds", [Curve(name, points, band=band)], x, y)
+        charts.append((name, "Band: one standard error on each side." if errors else "", chart))
     return charts
+
+
+def _band(points: Sequence[Point], errors: Mapping[float, float]) -> list[Point]:
+    """(value - error, value + error) of each point; fractions stay within [0, 1] and their differences in [-1, 1]."""
+    values = [value for _, value in points]
+    low = 0.0 if min(values) >= 0 else -1.0
+    is_fraction = min(values) >= -1 and max(values) <= 1
+    pairs = [(value - errors.get(index, 0.0), value + errors.get(index, 0.0)) for index, value in points]
+    return [(max(low, lower), min(1.0, upper)) for lower, upper in pairs] if is_fraction else pairs
 
 
 def confidence_chart(predictions: Predictions) -> str:

@@ -16,6 +16,12 @@ from .style import STYLE
 _CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
+#: Names of settings and files in a sentence, but not within quotation marks, where a name is a user's.
+_CODE = re.compile(
+    r"(?<![\w'&./-])(?:[a-z]+(?:_[a-z]+)+(?:\.[a-z_]+)?|[a-z_]+\.(?:csv|npy|json|jsonl|yaml|safetensors))(?![\w'/])"
+)
+
+
 def html_document(title: str, sections: Iterable[str]) -> str:
     """A complete HTML file."""
     return (
@@ -29,9 +35,22 @@ def html_document(title: str, sections: Iterable[str]) -> str:
     )
 
 
+def prose(text: str) -> str:
+    """Escaped text with code set as code: what is in backquotes, settings with an underscore, and file names.
+
+    >>> prose("run `mrtf doctor`, or lower learning_rate <0.1>; see predictions.csv")
+    'run <code>mrtf doctor</code>, or lower <code>learning_rate</code> &lt;0.1&gt;; see <code>predictions.csv</code>'
+    """
+    spans = re.split(r"`([^`]+)`", escape(text))
+    return "".join(
+        f"<code>{span}</code>" if index % 2 else _CODE.sub(r"<code>\g<0></code>", span)
+        for index, span in enumerate(spans)
+    )
+
+
 def paragraph(text: str) -> str:
     """A paragraph of explanation."""
-    return f'<p class="faint">{escape(text)}</p>'
+    return f'<p class="faint">{prose(text)}</p>'
 
 
 def heading(text: str, name: str) -> str:
@@ -55,7 +74,7 @@ def warning_box(sentences: Sequence[str]) -> str:
     """A box of warnings; empty without warnings."""
     if not sentences:
         return ""
-    return f'<div class="warnings">{"".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)}</div>'
+    return f'<div class="warnings">{"".join(f"<p>{prose(sentence)}</p>" for sentence in sentences)}</div>'
 
 
 def number_tiles(numbers: Iterable[tuple[str, str]]) -> str:

@@ -21,6 +21,7 @@ from .elements import (
     html_document,
     number_tiles,
     paragraph,
+    prose,
     table,
     table_of_contents,
     warning_box,
@@ -40,6 +41,8 @@ from .text import (
 
 #: The names of at most this many clients are listed.
 _MAX_NAMED_CLIENTS = 40
+#: A table of clients and classes has at most this many classes.
+_MAX_COLUMNS = 20
 #: Samples on the first screen.
 _FIRST_SAMPLES = 6
 _NO_WARNING_NOTE = (
@@ -103,7 +106,7 @@ def _opening_section(data: RunData, sections: Sequence[str], first_samples: str)
     summary = data.summary or {}
     words = [
         data.algorithm + (f" (preset {summary['preset']})" if summary.get("preset") else ""),
-        data.dataset,
+        f"clients' data: {data.dataset}",
         *([str(summary["device"])] if summary.get("device") else []),
         f"mrtf {__version__}",
     ]
@@ -113,10 +116,10 @@ def _opening_section(data: RunData, sections: Sequence[str], first_samples: str)
         [
             f'<p class="eyebrow">{escape(" · ".join(words))}</p>',
             f"<h1>{escape(short_title(data))}</h1>",
-            f"<p>{escape(result_sentences(data))}</p>",
+            f"<p>{prose(result_sentences(data))}</p>",
             warning_box([_with_capital(sentence) for sentence in warnings]),
             "" if warnings or data.predictions is None else f"<p>{escape(_NO_WARNING_NOTE)}</p>",
-            *(f"<p>{escape(_with_capital(sentence))}.</p>" for sentence in summary.get("notes") or []),
+            *(f"<p>{prose(_with_capital(sentence))}.</p>" for sentence in summary.get("notes") or []),
             number_tiles(key_numbers(data)),
             f'<div class="pair">{cards}</div>' if cards else "",
             table_of_contents(sections),
@@ -145,7 +148,7 @@ def _first_samples_card(samples: Sequence[Sample]) -> str:
         [sample.id, sample.class_name, f"{sample.confidence:.2f}", sample.second_class or "none"]
         for sample in samples[:_FIRST_SAMPLES]
     ]
-    head = ["id", "class", "confidence", "or"]
+    head = ["id", "class", "confidence", "second class"]
     return card(table(rows, head, "Samples to check first"), "Check these first", "The samples of lowest confidence.")
 
 
@@ -171,7 +174,8 @@ def _rounds_section(data: RunData) -> str:
 
 
 def _metrics_section(data: RunData) -> str:
-    cards = "".join(card(chart, name) for name, chart in charts.metric_charts(data.metrics, data.metric_labels))
+    metrics = charts.metric_charts(data.metrics, data.metric_labels)
+    cards = "".join(card(chart, _with_capital(name), text) for name, text, chart in metrics)
     if not cards:
         return ""
     title = heading("Metrics of the algorithm", "metrics")
@@ -267,6 +271,9 @@ def _client_counts_section(client_counts: ClientCounts | None) -> str:
     if client_counts is None:
         return ""
     clients, drawn = len(client_counts.counts), len(drawn_clients(client_counts))
+    is_small = clients <= _MAX_NAMED_CLIENTS and len(client_counts.class_names) <= _MAX_COLUMNS
+    if client_counts.names is not None and is_small:
+        return _named_clients_section(client_counts, client_counts.names)
     part = f" {drawn} of {clients:,} clients are drawn, evenly spaced." if drawn < clients else ""
     text = (
         f"{pluralize(clients, 'client')} with {pluralize(int(client_counts.counts.sum()), 'sample')}. One column per "
@@ -281,3 +288,13 @@ def _client_counts_section(client_counts: ClientCounts | None) -> str:
 def _summary_section(data: RunData) -> str:
     rows = summary_rows(data)
     return f"{heading('Summary', 'summary')}\n{card(definition_table(rows))}" if rows else ""
+
+
+def _named_clients_section(client_counts: ClientCounts, names: Sequence[str]) -> str:
+    rows = [
+        [f"{name} ({index})", *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
+        for index, (name, counts) in enumerate(zip(names, client_counts.counts.tolist(), strict=True))
+    ]
+    text = "Samples per client and class, with the number of the client in metrics.jsonl and in messages."
+    content = card(table(rows, ["client", *client_counts.class_names, "all"], "Samples per client and class"))
+    return f"{heading('Data of the clients', 'clients')}\n{paragraph(text)}\n{content}"

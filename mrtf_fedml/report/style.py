@@ -38,6 +38,7 @@ p { margin: 0 0 .9rem; max-width: 46rem; }
 .notes { margin-top: 1rem; } .notes p { margin-bottom: .35rem; }
 .warnings { margin: 1rem 0; padding: .75rem 1rem; border-left: 4px solid var(--c2); border-radius: 4px;
   background: var(--alarm); }
+code { font-size: .92em; padding: 0 .2em; border-radius: 3px; background: var(--rule); }
 .warnings p { margin: 0; } .warnings p + p { margin-top: .5rem; }
 nav { display: flex; flex-wrap: wrap; gap: .4rem; margin: 1.2rem 0 0; font-size: .86rem; }
 nav a { color: var(--c0); text-decoration: none; padding: .2rem .7rem; border: 1px solid var(--rule);

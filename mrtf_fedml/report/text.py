@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.formatting import name_clients
 from ..training.evaluation import format_estimate
 from ..training.run_directory import has_used_update
 from .run_data import Predictions, RunData
@@ -109,10 +110,11 @@ def summary_rows(data: RunData) -> list[tuple[str, str]]:
 def list_warnings(data: RunData) -> list[str]:
     """The warnings of the run itself, the excluded clients and other problems."""
     warnings = (data.summary or {}).get("warnings") or []
+    names = None if data.client_counts is None else data.client_counts.names
     return [
         *(str(sentence) for sentence in warnings),
         *describe_exclusions(data.metrics),
-        *describe_problems(data.metrics),
+        *(name_clients(sentence, names) for sentence in describe_problems(data.metrics)),
     ]
 
 

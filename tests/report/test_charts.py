@@ -57,9 +57,19 @@ def test_accuracy_chart_has_final_model_if_no_curve_is_equal() -> None:
 def test_metric_charts_has_one_chart_per_metric() -> None:
     metrics = [line(number, mine_norm=2.0 * number, steps=number, note="text", flag=True) for number in range(3)]
     metrics.append(line(3, mine_norm=float("nan"), late=1))
-    names = [name for name, _ in charts.metric_charts(metrics, {"steps": "server steps"})]
+    names = [name for name, _, _ in charts.metric_charts(metrics, {"steps": "server steps"})]
     assert names == ["mine norm", "server steps", "late"]
     assert charts.metric_points(metrics, "mine_norm") == [(1, 0.0), (2, 2.0), (3, 4.0)]
+
+
+def test_metric_charts_draws_the_standard_error_as_a_band() -> None:
+    errors = {"estimate": 0.9, "estimate_stderr": 0.05, "alone_stderr": 0.1}
+    metrics = [line(number, **errors) for number in range(3)]
+    (name, text, chart), (other, _, plain) = charts.metric_charts(metrics, {})
+    assert (name, other) == ("estimate", "alone stderr"), "a standard error without its metric has a chart"
+    assert "standard error" in text
+    assert 'class="band c0"' in chart
+    assert "band" not in plain
 
 
 def test_accuracy_curve_continues_over_unscored_rounds() -> None:
@@ -72,7 +82,7 @@ def test_accuracy_curve_continues_over_unscored_rounds() -> None:
 
 def test_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     metrics = [line(number, mine=1.0 if number == 4321 else 0.5) for number in range(10_000)]
-    ((_, chart),) = charts.metric_charts(metrics, {})
+    ((_, _, chart),) = charts.metric_charts(metrics, {})
     (curve,) = re.findall(r'<path class="line c0" d="([^"]*)"', chart)
     assert curve.count("L") <= 402
     tops = [int(place.split()[1]) for place in re.split("[ML]", curve)[1:]]

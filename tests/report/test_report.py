@@ -161,7 +161,7 @@ def test_report_shows_all_optional_files(tmp_path: Path) -> None:
         "too late",
         "· cuda:0 ·",
         "Metrics of the algorithm",
-        "mine norm",
+        "Mine norm",
         "train_args.learning_rate = 0.05",
         "Agreement of the teachers",
         "agreement 0.",

@@ -10,6 +10,7 @@ import torch
 
 from mrtf_fedml.data.evaluator import SealedEvaluator
 from mrtf_fedml.report import write_report
+from mrtf_fedml.report.page import page
 from mrtf_fedml.report.run_data import RunData, read_run
 from mrtf_fedml.report.text import (
     describe_exclusions,
@@ -152,6 +153,18 @@ def test_list_warnings_starts_with_warnings_of_the_run(tmp_path: Path) -> None:
     text = list_warnings(read_run(directory, None, None))
     assert text[0] == "Half a class is missing."
     assert "excluded" in text[1]
+
+
+def test_list_warnings_names_the_owners_of_clients(tmp_path: Path) -> None:
+    metrics = [line(0, outlier_clients={"1": "4 times the median"})]
+    directory, _ = write_run(tmp_path / "run", metrics=metrics, labelled=False)
+    split = {"counts": [[3, 1], [0, 2]], "class_names": ["a", "b"], "client_names": ["North", "East"]}
+    directory.write_json("split.json", split)
+    data = read_run(directory, None, None)
+    assert any(sentence.startswith("Client 1 (East) sent") for sentence in list_warnings(data))
+    text = page(data, None)
+    assert "North (0)" in text
+    assert "<td>3</td>" in text
 
 
 def test_describe_resumes_lists_changed_settings(tmp_path: Path) -> None:
