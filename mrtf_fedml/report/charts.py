@@ -102,7 +102,7 @@ def metric_charts(metrics: Metrics, labels: Mapping[str, str]) -> list[tuple[str
         band = _band(points, errors) if errors else []
         y = fit_axis([value for _, value in points] + [value for pair in band for value in pair])
         chart = curve_chart(f"{name} over the rounds", [Curve(name, points, band=band)], x, y)
-        charts.append((name, "Band: one standard error on each side." if errors else "", chart))
+        charts.append((name[:1].upper() + name[1:], "Band: one standard error on each side." if errors else "", chart))
     return charts
 
 

@@ -175,7 +175,7 @@ def _rounds_section(data: RunData) -> str:
 
 def _metrics_section(data: RunData) -> str:
     metrics = charts.metric_charts(data.metrics, data.metric_labels)
-    cards = "".join(card(chart, _with_capital(name), text) for name, text, chart in metrics)
+    cards = "".join(card(chart, name, text) for name, text, chart in metrics)
     if not cards:
         return ""
     title = heading("Metrics of the algorithm", "metrics")

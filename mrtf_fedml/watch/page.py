@@ -149,7 +149,7 @@ def _metrics(run: LiveRun) -> str:
     if not run.metrics:
         return ""
     labels = run.status.get("metric_labels") or {}
-    cards = "".join(card(chart, name) for name, chart in charts.metric_charts(run.metrics, labels))
+    cards = "".join(card(chart, name, text) for name, text, chart in charts.metric_charts(run.metrics, labels))
     return f'{heading("Metrics of the algorithm", "own")}<div class="three">{cards}</div>' if cards else ""
 
 

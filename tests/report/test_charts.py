@@ -58,7 +58,7 @@ def test_metric_charts_has_one_chart_per_metric() -> None:
     metrics = [line(number, mine_norm=2.0 * number, steps=number, note="text", flag=True) for number in range(3)]
     metrics.append(line(3, mine_norm=float("nan"), late=1))
     names = [name for name, _, _ in charts.metric_charts(metrics, {"steps": "server steps"})]
-    assert names == ["mine norm", "server steps", "late"]
+    assert names == ["Mine norm", "Server steps", "Late"]
     assert charts.metric_points(metrics, "mine_norm") == [(1, 0.0), (2, 2.0), (3, 4.0)]
 
 
@@ -66,7 +66,7 @@ def test_metric_charts_draws_the_standard_error_as_a_band() -> None:
     errors = {"estimate": 0.9, "estimate_stderr": 0.05, "alone_stderr": 0.1}
     metrics = [line(number, **errors) for number in range(3)]
     (name, text, chart), (other, _, plain) = charts.metric_charts(metrics, {})
-    assert (name, other) == ("estimate", "alone stderr"), "a standard error without its metric has a chart"
+    assert (name, other) == ("Estimate", "Alone stderr"), "a standard error without its metric has a chart"
     assert "standard error" in text
     assert 'class="band c0"' in chart
     assert "band" not in plain
