@@ -28,13 +28,14 @@ from torch import Tensor, nn
 
 import mrtf_fedml
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF
+from mrtf_fedml.algorithms.mrtf.client_validation import COUNTS
 from mrtf_fedml.algorithms.types import Weights
 from mrtf_fedml.fedml_bridge import session
 
 #: (silos, partition)
 SETUPS = ((5, "iid"), (10, "iid"), (5, "dirichlet"), (10, "dirichlet"))
 SEEDS = (0, 1, 2)
-ROUNDS = 12
+ROUNDS = 8
 #: The bar: accuracy lost against the federation without the silo.
 HARMLESS = 0.05
 #: No lie, and no such silo.
@@ -136,19 +137,51 @@ def variates(factor: float) -> Lie:
     """Honest weights; the rest of the payload, Scaffold's variates, times a factor."""
     return lambda task, update, other: replace(
         update,
-        payload={
-            name: value if name.startswith("validation/") else value * factor for name, value in update.payload.items()
-        },
+        payload={name: value * factor if name in task.weights else value for name, value in update.payload.items()},
     )
 
 
-def votes(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
-    """Honest weights; the client validation claims that the refined model is right on no sample, a thousandfold."""
-    payload = dict(update.payload)
-    for name, value in payload.items():
-        if name.startswith("validation/"):
-            payload[name] = value * 1000.0
-    return replace(update, payload=payload)
+def counts(times: float, base: float, refined: float, right: float) -> Lie:
+    """Honest weights; false validation results, of `times` the silo's samples.
+
+    Args:
+        times: 1 claims all samples of the silo, ten times as many as it holds out.
+        base: in every round, the fraction that the base's model predicts right.
+        refined: that of the refined model.
+        right: after the last round, the fraction that the model that predicts gets right.
+    """
+
+    def lie(task: ClientTask, update: ClientUpdate, other: ClientUpdate | None) -> ClientUpdate:
+        samples, payload = int(times * update.samples), dict(update.payload)
+        if COUNTS in payload:
+            payload[COUNTS] = torch.tensor([samples, int(base * samples), int(refined * samples)])
+        evaluation = "evaluation/confusion"
+        if evaluation in payload:
+            classes = len(payload[evaluation])
+            table = torch.zeros_like(payload[evaluation])
+            # Each class has as many samples, and the errors are the next class.
+            of_class = samples // classes
+            correct = int(right * of_class)
+            for label in range(classes):
+                table[label, label] = correct
+                table[label, (label + 1) % classes] = of_class - correct
+            confidence = torch.zeros_like(payload["evaluation/confidence"])
+            confidence[:, -2] = torch.tensor([classes * (of_class - correct), classes * correct])
+            true_class = torch.zeros_like(payload["evaluation/true_class"])
+            true_class[-2] = classes * of_class
+            payload |= {
+                evaluation: table,
+                "evaluation/confidence": confidence,
+                "evaluation/true_class": true_class,
+            }
+        return replace(update, payload=payload)
+
+    return lie
+
+
+def both(one: Lie, other: Lie) -> Lie:
+    """Two lies at once."""
+    return lambda task, update, last: other(task, one(task, update, last), last)
 
 
 def with_matching_variate(task: ClientTask, honest: ClientUpdate, lie: ClientUpdate) -> ClientUpdate:
@@ -200,6 +233,7 @@ LABELS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "labels rotated": (lambda y: (y + 1) % 10, 1.0),
     "labels rotated x8": (lambda y: (y + 1) % 10, 8.0),
     "labels 3 and 8 swapped": (lambda y: torch.where(y == 3, 8, torch.where(y == 8, 3, y)), 1.0),
+    "labels random": (lambda y: (7 * y + 3 * torch.arange(len(y))) % 10, 1.0),
     "labels all 0": (torch.zeros_like, 1.0),
     "labels all 0, x8": (torch.zeros_like, 8.0),
 }
@@ -214,6 +248,8 @@ LIES: dict[str, Lie] = {
     "scaled x100": scaled(100.0),
     "sign flipped": scaled(-1.0),
     "sign flipped x8": scaled(-8.0),
+    "sign flipped x0.3": scaled(-0.3),
+    "unchanged": scaled(0.0),
     "zeros": zeros,
     "copy": copied,
     "1e30": huge,
@@ -221,7 +257,11 @@ LIES: dict[str, Lie] = {
     "noise x8": noise(8.0),
     "one class x1": one_class(1.0),
     "one class x8": one_class(8.0),
-    "votes x1000": votes,
+    "counts: refined all wrong": counts(1.0, 1.0, 0.0, 0.0),
+    "counts: refined all right": counts(1.0, 0.0, 1.0, 1.0),
+    "counts: 0.7 right": counts(1.0, 0.7, 0.7, 0.7),
+    "counts of 1000 times the samples": counts(1000.0, 0.95, 0.95, 0.95),
+    "rotated x8, counts: 0.95 right": both(permuted_head(8.0, rotate), counts(1.0, 0.95, 0.95, 0.95)),
     "variates x-30": variates(-30.0),
     "variates x1000": variates(1000.0),
     "variates x-1": variates(-1.0),
@@ -229,6 +269,9 @@ LIES: dict[str, Lie] = {
 }
 #: Less common, or much like another one.
 RARE = {
+    "labels random",
+    "sign flipped x0.3",
+    "unchanged",
     "labels 3 and 8 swapped",
     "labels all 0, x8",
     "scaled x100",
@@ -243,7 +286,7 @@ RARE = {
 @contextmanager
 def lying(liar: int, name: str) -> Iterator[None]:
     """In this block the silo `liar` lies in every round."""
-    train_client, eligible, counts, sample = (
+    train_client, eligible, class_counts, sample = (
         MrTF.train_client,
         MrTF.eligible_clients,
         session.client_class_counts,
@@ -255,10 +298,11 @@ def lying(liar: int, name: str) -> Iterator[None]:
         order, factor = LABELS.get(name, (None, 1.0)) if task.client == liar else (None, 1.0)
         asked = task if order is None else replace(task, data=PermutedLabels(task.data, order))
         update = train_client(self, model, asked)
+        is_training = update.loss is not None
         if task.client == liar and order is not None:
             update = with_matching_variate(task, update, replace(update, weights=move(task, update.weights, factor)))
         lie = LIES.get(name)
-        if task.client == liar and lie is not None:
+        if task.client == liar and lie is not None and (is_training or "counts" in name):
             update = with_matching_variate(task, update, lie(task, update, last[-1] if last else None))
         last[:] = [update]
         return update
@@ -268,7 +312,7 @@ def lying(liar: int, name: str) -> Iterator[None]:
 
     patches: list[tuple[Any, str, Any, Any]] = [
         (MrTF, "train_client", train, train_client),
-        (session, "client_class_counts", lambda *_: None, counts),
+        (session, "client_class_counts", lambda *_: None, class_counts),
         (session, "sample_client_data", lambda *_: None, sample),
     ]
     if name == WITHOUT:
@@ -293,37 +337,38 @@ def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
                 "keep_features": False,
             },
             "data_args": {"dataset": "digits", "partition_method": partition, "partition_alpha": 0.5},
-            "model_args": {"model": "mlp", "hidden_size": 128},
+            "model_args": {"model": "mlp", "hidden_size": 64},
             "train_args": {
                 "federated_optimizer": "MrTF",
                 "client_num_in_total": silos,
                 "client_num_per_round": silos,
                 "comm_round": ROUNDS,
-                "epochs": 5,
+                "epochs": 3,
                 "batch_size": 32,
                 "client_optimizer": "sgd",
-                "learning_rate": 0.03,
+                "learning_rate": 0.1,
             },
-            "mrtf_args": {"preset": "tuned", "refine_steps": 50},
+            "mrtf_args": {"preset": "tuned", "refine_steps": 30},
         }
         try:
             mrtf_fedml.run(config, progress=False)
         except mrtf_fedml.UserError as error:
-            return {"acc": 0.0, "named": [], "warnings": [str(error)], "stopped": str(error)}
+            return {"acc": 0.0, "estimate": None, "interval": None, "listed": [], "warnings": [str(error)]}
         lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
         summary = json.loads(Path(folder, "run", "summary.json").read_text())
     flagged = [{**line["excluded_clients"], **line.get("outlier_clients", {})} for line in lines]
     return {
         "acc": lines[-1]["acc"],
-        "estimate": lines[-1].get("estimated_accuracy"),
-        "named": sorted({int(client) for clients in flagged for client in clients}),
+        "estimate": summary["estimated_accuracy"],
+        "interval": summary["estimated_accuracy_interval"],
+        "listed": sorted({int(client) for clients in flagged for client in clients}),
         "warnings": summary["warnings"],
     }
 
 
 def names_silo(result: dict[str, Any], silo: int) -> bool:
-    """Whether the run names the silo."""
-    return silo in result["named"] or any(f"client {silo} " in warning for warning in result["warnings"])
+    """Whether a warning of the run names the silo."""
+    return any(f"client {silo} " in warning for warning in result["warnings"])
 
 
 def main() -> None:

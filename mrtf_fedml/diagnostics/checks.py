@@ -45,6 +45,7 @@ from .training_curves import warn_poor_fit, warn_training_failed
 
 if TYPE_CHECKING:
     from ..training.loop import Run
+    from ..training.round import RoundRecord
 
 _log = logging.getLogger(__name__)
 
@@ -126,15 +127,30 @@ class RunChecks(Callback):
         self.count_recall = count_recall
 
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
-        """Compare the clients' models where nothing else is known of the clients' classes."""
-        report = None if run.record is None else run.record.report
-        if self.class_counts is not None or report is None or report.teacher_labels is None:
+        """Note the clients that do not fit the others: what they sent, and what their models predict."""
+        if run.record is None:
             return
-        targets = report.predictions.get("targets")
-        clients = [update.client for update in run.record.replies.updates] if run.record is not None else []
-        suspects = {} if targets is None else find_suspects(report.teacher_labels, clients, targets)
+        suspects = self._find_suspects(run.record)
         if suspects:
-            line["suspect_clients"] = {str(client): reason for client, reason in suspects.items()}
+            line["suspect_clients"] = {str(client): reason for client, reason in sorted(suspects.items())}
+
+    def _find_suspects(self, record: RoundRecord) -> dict[int, str]:
+        replies, report = record.replies, record.report
+        suspects = {**replies.opposed_clients, **replies.outlier_clients}
+        invalid = {
+            client: f"excluded: {reason}"
+            for client, reason in replies.excluded_clients.items()
+            if client not in replies.missing_clients
+        }
+        if 2 * len(invalid) < len(replies.clients):
+            # If most updates are invalid, the settings are the reason.
+            suspects |= invalid
+        targets = report.predictions.get("targets")
+        if self.class_counts is None and report.teacher_labels is not None and targets is not None:
+            # Where nothing else is known of the clients' classes.
+            clients = [update.client for update in replies.updates]
+            suspects |= find_suspects(report.teacher_labels, clients, targets)
+        return suspects
 
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Check the whole run, also the rounds before a resume."""

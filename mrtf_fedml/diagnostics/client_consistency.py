@@ -35,6 +35,8 @@ _CONTRADICTING, _MARGIN = 0.6, 0.25
 _ONE_CLASS, _OTHERS_ONE_CLASS = 0.9, 0.5
 #: A client is named if it is suspect in more than this fraction of its rounds, and in so many.
 _SUSPECT_FRACTION, _MIN_SUSPECT_ROUNDS = 0.5, 2
+#: More clients than this are named in one warning.
+_MAX_NAMED = 5
 #: With fewer models there is no majority.
 _MIN_MODELS = 3
 
@@ -74,18 +76,31 @@ def find_suspects(teacher_labels: Tensor, clients: Sequence[int], targets: Tenso
 
 
 def warn_suspects(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning for each client that was suspect in most of its rounds, from the lines of metrics.jsonl."""
+    """A warning for each client that was suspect in most of its rounds, from the lines of metrics.jsonl.
+
+    If there are many, they have one warning together.
+    """
     rounds: Counter[str] = Counter()
     reasons: dict[str, list[str]] = {}
     for line in metrics:
         rounds.update(str(client) for client in line.get("clients") or [])
         for client, reason in (line.get("suspect_clients") or {}).items():
             reasons.setdefault(str(client), []).append(str(reason))
-    return [
-        f"the model of client {client} does not fit the others' in {len(found)} of {rounds[client]} rounds "
-        f"({found[-1]}): its labels are wrong or of one class, or it is malicious; check it, or exclude it"
-        for client, found in sorted(reasons.items())
+    named = {
+        client: found
+        for client, found in sorted(reasons.items(), key=lambda each: int(each[0]))
         if len(found) >= _MIN_SUSPECT_ROUNDS and len(found) > _SUSPECT_FRACTION * rounds[client]
+    }
+    if len(named) > _MAX_NAMED:
+        return [
+            f"what clients {format_list(named)} send does not fit the others' in most rounds (suspect_clients in "
+            "metrics.jsonl has the reasons): the clients' data differ much, or learning_rate is too high"
+        ]
+    return [
+        f"what client {client} sends does not fit the others' in {len(found)} of {rounds[client]} rounds "
+        f"({found[-1]}): its training diverges, its data or labels differ from theirs, or it is malicious; check it, "
+        "or exclude it"
+        for client, found in named.items()
     ]
 
 

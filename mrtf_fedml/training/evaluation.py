@@ -36,7 +36,7 @@ STANDARD_KEYS = {
     "downlink_bytes": "bytes from server to clients",
     "retries": "how often other clients were tried",
     "outlier_clients": "clients whose update is much larger than the others' and is shortened, with the ratio",
-    "suspect_clients": "clients whose model does not fit the others', where their classes are unknown, with the reason",
+    "suspect_clients": "clients whose update, payload or model does not fit the others', with the reason",
     "epsilon_server": "privacy budget spent, as the server sees the updates",
     "epsilon_release": "privacy budget spent, as a reader of the model sees it",
 }

@@ -1,16 +1,16 @@
 """What the clients of one round send, compared with each other: one client must not outweigh all others.
 
 The norm of each update, and of what else a client sends in the form of weights (such as Scaffold's variates), is
-compared with the round's median. One that is too long is shortened; one that is far too long is excluded. Both are
-reported. Directions are not compared: near the optimum the honest updates of different clients point against each
-other (docs/explanation/security.md has the figures).
+compared with the round's median. One that is too long is shortened; one that is far too long is excluded. A client
+whose update points against the others' is suspect, if these agree with each other: near the optimum the honest updates
+of different clients may all point against each other. All three are reported.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,6 +25,9 @@ from ..models.group import trained_member
 MAX_RATIO = 3.0
 #: Above this multiple the client is excluded: three times what honest clients reached, so that none of them is banned.
 EXCLUSION_RATIO = 30.0
+#: An update points against the others' if its cosine with the sum of theirs, each of length 1, is below the first
+#: number; they agree with each other if the mean cosine of two of them is above the second one.
+_OPPOSED, _AGREEING = -0.3, 0.1
 #: With fewer updates the median says nothing about any one of them.
 _MIN_UPDATES = 3
 #: Elements per block of a norm: the block's difference fits into a core's cache.
@@ -41,11 +44,13 @@ class Screening:
         updates: those that are used, shortened where they were too long.
         shortened: the clients of the shortened ones, each with the reason.
         excluded: the excluded clients, each with the reason.
+        opposed: the clients whose updates or payloads point against the others', each with the reason. They are used.
     """
 
     updates: list[ClientUpdate]
     shortened: dict[int, str] = field(default_factory=dict)
     excluded: dict[int, str] = field(default_factory=dict)
+    opposed: dict[int, str] = field(default_factory=dict)
 
 
 def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening:
@@ -69,14 +74,15 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
             [kept[update.client] for update in updates if update.client in kept],
             {client: reason for part in parts for client, reason in part.shortened.items()},
             {client: reason for part in parts for client, reason in part.excluded.items()},
+            {client: reason for part in parts for client, reason in part.opposed.items()},
         )
     if len(updates) < _MIN_UPDATES:
         return Screening(list(updates))
-    update_ratios = _ratios([update_norm(start, update.weights) for update in updates])
-    payload_ratios = _ratios([_payload_norm(start, update.payload) for update in updates])
+    update_norms = [update_norm(start, update.weights) for update in updates]
+    payload_norms = [_norm(_weight_like(start, update.payload)) for update in updates]
     used: list[ClientUpdate] = []
     shortened, excluded = {}, {}
-    for update, of_weights, of_payload in zip(updates, update_ratios, payload_ratios, strict=True):
+    for update, of_weights, of_payload in zip(updates, _ratios(update_norms), _ratios(payload_norms), strict=True):
         reasons = [
             f"its {name} is {ratio:.3g} times as large as the round's median"
             for name, ratio in (("update", of_weights), ("payload", of_payload))
@@ -88,7 +94,51 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         if reasons:
             shortened[update.client] = " and ".join(reasons)
         used.append(_shorten(start, update, of_weights, of_payload))
-    return Screening(used, shortened, excluded)
+    opposed: dict[int, str] = {}
+    for name, vectors in (
+        ("payload", lambda: (_weight_like(start, update.payload) for update in used)),
+        ("update", lambda: (_difference(start, update.weights) for update in used)),
+    ):
+        for update, cosine in zip(used, find_opposed(vectors), strict=True):
+            if cosine is not None:
+                opposed[update.client] = f"its {name} points against the others' (cosine {cosine:.2f})"
+    return Screening(used, shortened, excluded, opposed)
+
+
+def find_opposed(vectors: Callable[[], Iterable[Mapping[str, Tensor]]]) -> list[float | None]:
+    """The cosine of each vector with the sum of the others, each of length 1, where it points against them; else None.
+
+    With u_k of length 1 and s = sum_k u_k: cos_k = <u_k, s - u_k> / |s - u_k|, and the mean cosine of two of the K - 1
+    others is (|s - u_k|^2 - (K - 1)) / ((K - 1) (K - 2)). So one pass for s and one for <u_k, s> are enough.
+
+    Args:
+        vectors: makes them, each a mapping from names to tensors, one at a time, since each may be as large as a model.
+            One of length 0 has no direction and is not compared.
+
+    >>> same, opposite = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([-1.0, -2.0])}
+    >>> find_opposed(lambda: [same, same, same, opposite])
+    [None, None, None, -1.0]
+    """
+    norms = [_norm(vector) for vector in vectors()]
+    cosines: list[float | None] = [None] * len(norms)
+    others = sum(norm > 0 for norm in norms) - 1
+    if others + 1 < _MIN_UPDATES:
+        return cosines
+    total: dict[str, Tensor] = {}
+    for vector, norm in zip(vectors(), norms, strict=True):
+        for name, value in vector.items() if norm > 0 else ():
+            unit = value / norm
+            total[name] = total[name] + unit if name in total else unit
+    squared = sum(float((value.double() ** 2).sum()) for value in total.values())
+    for index, (vector, norm) in enumerate(zip(vectors(), norms, strict=True)):
+        if norm == 0:
+            continue
+        along = sum(float((value * total[name]).sum(dtype=torch.float64)) for name, value in vector.items()) / norm
+        rest = squared - 2 * along + 1
+        agreement = (rest - others) / (others * (others - 1))
+        if agreement > _AGREEING and (cosine := (along - 1) / math.sqrt(rest)) < _OPPOSED:
+            cosines[index] = round(cosine, 6)
+    return cosines
 
 
 def find_culprit(start: Weights, updates: Sequence[ClientUpdate]) -> ClientUpdate | None:
@@ -116,8 +166,17 @@ def update_norm(start: Weights, weights: Weights) -> float:
     return math.hypot(*norms)
 
 
-def _payload_norm(start: Weights, payload: Weights) -> float:
-    return math.hypot(*(_distance(value, torch.zeros_like(value)) for value in _weight_like(start, payload).values()))
+def _norm(tensors: Mapping[str, Tensor]) -> float:
+    return math.hypot(*(_distance(value, torch.zeros_like(value)) for value in tensors.values()))
+
+
+def _difference(start: Weights, weights: Weights) -> dict[str, Tensor]:
+    """theta_{t,k} - theta_t, over the floating-point entries."""
+    return {
+        name: weights[name].detach().cpu() - value.detach().cpu()
+        for name, value in start.items()
+        if value.is_floating_point()
+    }
 
 
 def _weight_like(start: Weights, payload: Weights) -> Mapping[str, Tensor]:

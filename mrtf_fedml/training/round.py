@@ -135,6 +135,7 @@ class RoundReplies:
         retries: how often other clients were tried, because too few updates were usable.
         outlier_clients: clients whose updates are much larger than the others', each with the reason. These updates are
             shortened, or left to FedML's defence where one is enabled.
+        opposed_clients: clients whose updates point against the others', each with the reason.
     """
 
     clients: list[int] = field(default_factory=list)
@@ -146,6 +147,7 @@ class RoundReplies:
     client_seconds: float = 0.0
     retries: int = 0
     outlier_clients: dict[int, str] = field(default_factory=dict)
+    opposed_clients: dict[int, str] = field(default_factory=dict)
 
     def extend(self, more: RoundReplies) -> RoundReplies:
         """These replies and those of one retry. All updates start from the same theta_t."""
@@ -282,6 +284,7 @@ def screen_replies(
 ) -> RoundReplies:
     """Compare the updates with each other: what is too large is shortened, what is far too large is excluded.
 
+    Updates that point against the others' are used and reported: an honest client with other data may look the same.
     Where a defence of FedML's is enabled, it gets all updates as they are, and large ones are only reported.
 
     Args:
@@ -291,6 +294,7 @@ def screen_replies(
         on_invalid_update: called with each excluded client and the reason.
     """
     screening = screen_updates(state.weights, replies.updates)
+    replies = replace(replies, opposed_clients=screening.opposed)
     if hooks.defends:
         return replace(replies, outlier_clients={**screening.shortened, **screening.excluded})
     for client, reason in screening.shortened.items():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 
 import mrtf_fedml
 
@@ -45,6 +47,40 @@ def test_label_states_no_estimate_if_the_servers_samples_differ() -> None:
     assert other.summary["estimated_accuracy"] is None
     assert "no estimate: the server's samples differ from the clients'" in repr(other)
     assert "no estimate: the server" in other.report.html
+
+
+def informative_table() -> tuple[Any, Any]:
+    """1500 samples of four classes, standardized."""
+    x, y = make_classification(1500, 20, n_informative=8, n_classes=4, random_state=0)
+    return (x - x.mean(axis=0)) / x.std(axis=0), y
+
+
+def breast_cancer() -> tuple[Any, Any]:
+    """569 samples of two classes, standardized, in random order."""
+    table, rows = load_breast_cancer(), np.random.default_rng(0).permutation(569)
+    return ((table.data - table.data.mean(axis=0)) / table.data.std(axis=0))[rows], table.target[rows]
+
+
+@pytest.mark.parametrize("table", [informative_table, breast_cancer])
+@pytest.mark.parametrize("change", ["0.6 deviations", "0.9 deviations", "leaked label", "19 rows"])
+def test_label_states_no_number_that_is_far_off_without_a_warning(
+    table: Callable[[], tuple[Any, Any]], change: str
+) -> None:
+    x, y = table()
+    server, own_x, own_y = x[:300], x[300:], y[300:]
+    if change.endswith("deviations"):
+        server = server + float(change.split()[0])
+    elif change == "leaked label":
+        noise = np.random.default_rng(1).permutation(own_y)[:, None]
+        server = np.hstack([server, np.resize(noise, (300, 1))])
+        own_x = np.hstack([own_x, own_y[:, None]])
+    else:
+        server = server[:19] + 1.5
+    own = [(own_x[place::5], own_y[place::5]) for place in range(5)]
+    result = mrtf_fedml.label(server, own, progress=False, y_server=y[: len(server)], **QUICK)
+    stated = result.summary["estimated_accuracy"]
+    assert stated is None or result.warnings or abs(stated - result.accuracy) <= 0.15
+    assert (stated is None) == (result.summary["no_estimate_because"] is not None)
 
 
 def test_label_predicts_with_the_average_where_refinement_does_not_help() -> None:

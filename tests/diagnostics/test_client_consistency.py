@@ -45,3 +45,10 @@ def test_client_is_named_if_it_is_suspect_in_most_of_its_rounds() -> None:
     assert warn_suspects(lines(1, 1)) == [], "one round is chance"
     (warning,) = warn_suspects(lines(4, 6))
     assert "client 4 " in warning
+
+
+def test_many_suspect_clients_are_named_in_one_warning() -> None:
+    flagged = {str(client): "it contradicts" for client in range(8)}
+    lines = [{"clients": list(range(20)), "suspect_clients": flagged}] * 3
+    (warning,) = warn_suspects(lines)
+    assert "suspect_clients" in warning

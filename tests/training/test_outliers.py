@@ -1,4 +1,4 @@
-"""Norms of updates and payloads, compared within a round."""
+"""Norms and directions of updates and payloads, compared within a round."""
 
 from __future__ import annotations
 
@@ -70,3 +70,37 @@ def test_screen_updates_is_exact_for_norms_of_any_size(size: float) -> None:
     ]
     assert update_norm(start, updates[2].weights) == pytest.approx(120.0 * size)
     assert screen_updates(start, updates).excluded == {2: "its update is 40 times as large as the round's median"}
+
+
+def vector_update(client: int, vector: list[float], variate: list[float] | None = None) -> ClientUpdate:
+    weights = {"w": torch.ones(4) + torch.tensor(vector), "frozen": torch.ones(3), "seen": torch.tensor(client)}
+    return ClientUpdate(client, 1, weights, None, {} if variate is None else {"w": torch.tensor(variate)})
+
+
+AGREEING = ([1.0, 0.2, 0.0, 0.0], [1.0, 0.0, 0.2, 0.0], [1.0, 0.0, 0.0, 0.2], [1.0, -0.1, 0.0, 0.0])
+
+
+def test_update_against_others_that_agree_is_opposed_and_used() -> None:
+    flipped = vector_update(4, [-0.5, 0.1, 0.0, 0.0])
+    screening = screen_updates(START, [*(vector_update(*each) for each in enumerate(AGREEING)), flipped])
+    assert list(screening.opposed) == [4]
+    assert "update" in screening.opposed[4]
+    assert len(screening.updates) == 5
+    assert not screening.shortened
+
+
+def test_payload_against_others_that_agree_is_opposed() -> None:
+    flipped = vector_update(4, AGREEING[0], [-1.0, 0.0, 0.0, 0.0])
+    updates = [vector_update(client, vector, vector) for client, vector in enumerate(AGREEING)]
+    screening = screen_updates(START, [*updates, flipped])
+    assert list(screening.opposed) == [4]
+    assert "payload" in screening.opposed[4]
+
+
+def test_updates_that_all_point_against_each_other_or_are_zero_are_not_opposed() -> None:
+    corners = [[1.0, 1.0, 1.0, 0.0], [1.0, -1.0, -1.0, 0.0], [-1.0, 1.0, -1.0, 0.0], [-1.0, -1.0, 1.0, 0.0]]
+    assert screen_updates(START, [vector_update(*each) for each in enumerate(corners)]).opposed == {}
+    zero = vector_update(4, [0.0, 0.0, 0.0, 0.0])
+    assert screen_updates(START, [*(vector_update(*each) for each in enumerate(AGREEING)), zero]).opposed == {}
+    orthogonal = vector_update(4, [0.0, 0.0, 0.0, -1.0])
+    assert screen_updates(START, [*(vector_update(*each) for each in enumerate(AGREEING)), orthogonal]).opposed == {}

@@ -29,6 +29,8 @@ from ..wrapper import AlgorithmWrapper
 PREFIX = "validation/"
 _BASE, _REFINED = PREFIX + "base/", PREFIX + "refined/"
 _HISTORY = PREFIX + "history"
+#: The number of samples that each client announced with its first update: later counts cannot exceed it.
+_ANNOUNCED = PREFIX + "announced"
 #: How many predictions the model makes per sample: one, or one per position of a sequence.
 _POSITIONS = PREFIX + "positions"
 #: The number of classes, after the last round: the clients evaluate the weights that they receive, and do not train.
@@ -165,8 +167,9 @@ class ClientValidation(AlgorithmWrapper):
         return replace(update, payload={**update.payload, **counts})
 
     def validate_update(self, state: ServerState, update: ClientUpdate) -> str | None:
-        """Counts must be possible for the number of samples that the client announces."""
-        most = float(update.samples) * state.memory.get(_POSITIONS, 1)
+        """Counts must be possible for the number of samples that the client announced at first."""
+        announced = state.memory.get(_ANNOUNCED, {}).get(str(update.client), update.samples)
+        most = float(min(update.samples, announced)) * state.memory.get(_POSITIONS, 1)
         if _IS_EVALUATION in state.memory:
             classes = int(state.memory[_IS_EVALUATION])
             if EvaluationCounts.from_payload(update.payload, classes, most) is None:
@@ -180,19 +183,22 @@ class ClientValidation(AlgorithmWrapper):
     def server_update(
         self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, server: ServerContext
     ) -> tuple[ServerState, RoundReport]:
-        """The base's; the memory keeps the counts of the last rounds."""
+        """The base's; the memory keeps the counts of the last rounds, and what each client announced at first."""
         newest = [update.payload[COUNTS].tolist() for update in updates if COUNTS in update.payload]
         newest = [counts for counts in newest if counts[0] > 0]
         history = [*state.memory.get(_HISTORY, []), newest][-_ROUNDS:] if newest else state.memory.get(_HISTORY, [])
         inner_updates = [self.inner_update(update) for update in updates]
         after, report = self.inner.server_update(self.inner_state(state), inner_updates, aggregated, server)
-        return replace(after, memory={**after.memory, _HISTORY: history}), report
+        announced = {str(update.client): update.samples for update in updates}
+        announced |= state.memory.get(_ANNOUNCED, {})
+        return replace(after, memory={**after.memory, _HISTORY: history, _ANNOUNCED: announced}), report
 
     def evaluation_state(self, state: ServerState, server: ServerContext) -> ServerState | None:
         """Clients receive the weights that predict; None where they hold no samples out."""
         if self.fraction == 0.0:
             return None
         memory = {_IS_EVALUATION: server.classes, _POSITIONS: server.positions or 1}
+        memory[_ANNOUNCED] = state.memory.get(_ANNOUNCED, {})
         return replace(state, weights=state.prediction_weights, memory=memory)
 
 

@@ -107,6 +107,23 @@ def test_counts_beyond_the_announced_samples_exclude_the_client(numbers: list[in
         assert reason is None or "validation counts" in reason
 
 
+def test_counts_stay_bounded_by_the_samples_that_a_client_announced_first() -> None:
+    wrapper = ClientValidation(FedAvg(settings()), 0.1)
+    server, updates, state = server_setup()
+    first = replace(updates[0], client=0, samples=9)
+    after, _ = wrapper.server_update(state, [first], first.weights, server)
+    later = replace(first, samples=10**6)
+    again, _ = wrapper.server_update(after, [later], first.weights, server)
+    for samples, valid in ((9, True), (10, False)):
+        counts = {COUNTS: torch.tensor([samples, 1, 1])}
+        assert (wrapper.validate_update(again, replace(later, payload=counts)) is None) == valid
+    evaluation = wrapper.evaluation_state(again, server)
+    assert evaluation is not None
+    zeros = EvaluationCounts.zeros(server.classes)
+    zeros.confusion[0, 0] = zeros.confidence[1, 5] = zeros.true_class[5] = 10
+    assert wrapper.validate_update(evaluation, replace(later, payload=zeros.to_payload())) is not None
+
+
 def test_evaluation_task_evaluates_the_held_out_samples_and_does_not_train() -> None:
     algorithm = build_algorithm(small_settings(validation_fraction=0.2, client_validation=True))
     server, _, state = server_setup()

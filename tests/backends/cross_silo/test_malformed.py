@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -123,6 +124,39 @@ def test_silo_with_invalid_updates_is_excluded_and_run_continues(tmp_path: Path,
             assert fault in line["excluded_clients"]["1"]
         assert (lines[-1]["clients"], lines[-1]["excluded_clients"]) == ([0], {}), "it is not selected again"
         assert "(comm_args.max_faults) and is not selected again" in server.output
+        assert "Traceback" not in server.output
+
+
+@pytest.mark.slow
+@both_forms
+def test_silo_that_floods_the_server_with_hellos_is_excluded_and_run_continues(tmp_path: Path, connection: str) -> None:
+    with Federation(tmp_path, 2, model="mlp", comm_round=3, connection=connection) as federation:
+        server, silo, hostile = federation.start(0), federation.start(1), GrpcParty(federation, 2)
+        handshake, threads = handshake_of(federation), []
+
+        def hello(incarnation: str, terms: dict[str, object]) -> None:
+            # After its exclusion the server may refuse the connection.
+            with contextlib.suppress(ConnectionError):
+                hostile.transport.send(protocol.status_message(incarnation, 2, protocol.ONLINE, terms))
+
+        try:
+            hello("hostile", handshake)
+            wait_until(lambda: hostile.tasks, "the first task")
+            for number in range(3000):
+                if server.process.exitcode is not None:
+                    break
+                hello(f"process {number}", handshake)
+                if number % 100 == 0:
+                    status = Path(f"/proc/{server.process.pid}/status").read_text()
+                    threads.append(int(status.split("Threads:")[1].split()[0]))
+            for number in range(300):
+                if server.process.exitcode is None:
+                    hello(f"other {number}", {**handshake, "model": "another"})
+            assert [server.wait(), silo.wait()] == [0, 0], server.output
+        finally:
+            hostile.transport.close()
+        assert max(threads) - threads[0] < 30
+        assert "it was restarted" in json.dumps([line["excluded_clients"] for line in metrics(federation)])
         assert "Traceback" not in server.output
 
 

@@ -31,10 +31,11 @@ from tests.backends.cross_silo.federation import Federation
 Hello = Callable[..., None]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[SiloServer]:
-    """A server of two silos, at whose ports nobody listens."""
-    settings = RunSettings.from_config(Federation(tmp_path, 2, model="mlp", hidden_size=8).config)
+@pytest.fixture(params=["outbound", "two_way"])
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SiloServer]:
+    """A server of two silos, which cannot be reached: none is connected, nobody listens at their ports."""
+    federation = Federation(tmp_path, 2, model="mlp", hidden_size=8, connection=request.param)
+    settings = RunSettings.from_config(federation.config)
     dataset = load_for_rank(settings, 0)
     args = initialize(make_arguments(settings, 0), verbose=False)
     algorithm = make_algorithm(algorithm_by_name("MrTF"), settings)
