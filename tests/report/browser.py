@@ -117,17 +117,22 @@ class Tab:
 
     def open(self, page: Path | str, width: int, dark: bool) -> None:
         """Load a file or an address at a width, in the light or the dark."""
-        self.messages.clear()
-        self.requests.clear()
-        self._loaded = False
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        # The last page may still be fetching, and its messages are not this page's.
+        self._navigate("about:blank")
+        self.messages.clear()
+        self.requests.clear()
         self.call("Network.setCacheDisabled", cacheDisabled=True)
         metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
-        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
+        self._navigate(page if isinstance(page, str) else page.resolve().as_uri())
+
+    def _navigate(self, address: str) -> None:
+        self._loaded = False
+        self.call("Page.navigate", url=address)
         while not self._loaded:
             self._keep(json.loads(self.socket.receive()))
 

@@ -75,7 +75,7 @@ def test_page_of_a_growing_run_renders_and_updates_itself(tab: Tab, tmp_path: Pa
 
 @pytest.mark.slow
 def test_page_shows_a_silo_that_dies_and_comes_back(tab: Tab, tmp_path: Path) -> None:
-    with Federation(tmp_path, 3, comm_round=40, refine_steps=200) as federation:
+    with Federation(tmp_path, 3, comm_round=100_000) as federation:
         _, _, _, third = federation.start_all()
         wait_until(lambda: federation.rounds_done() >= 1, "a round")
         with WatchServer(federation.run_dir, 0) as server, WatchServer(tmp_path / "run-silo1", 0) as of_silo:
