@@ -150,6 +150,13 @@ def build_parser() -> argparse.ArgumentParser:
     predict.add_argument("--force", action="store_true", help="overwrite a file that exists")
     _add_changes(predict)
 
+    ask = commands.add_parser("ask", help="list the samples of a run whose labels would help most, to be filled in")
+    ask.add_argument("run_dir", metavar="RUN_DIR")
+    ask.add_argument("--n", metavar="N", type=int, default=20, help="how many (20)")
+    ask.add_argument("--random", action="store_true", help="at random: their labels give an unbiased estimate")
+    ask.add_argument("--out", metavar="FILE.csv", help="the file to write (default ./ask.csv)")
+    ask.add_argument("--force", action="store_true", help="overwrite a file that exists")
+
     label = commands.add_parser("label", help="label samples with finished models of the parties, without training")
     label.add_argument(
         "samples", metavar="DATA", help="a folder of images, an .npz file with x_test, an .npy file or a .csv table"

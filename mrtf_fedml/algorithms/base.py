@@ -201,6 +201,18 @@ class Algorithm:
         after = replace(state, round=state.round + 1, weights=aggregated, prediction_weights=aggregated)
         return after, RoundReport()
 
+    def learn_labels(self, state: ServerState, targets: Tensor, server: ServerContext) -> ServerState:
+        """After the last round, where the server has labels of some of its samples: the state that predicts.
+
+        By default the model does not learn them.
+
+        Args:
+            state: after the last round.
+            targets: the probabilities that the model predicts, [M, C]; 1 for the label of a sample that has one.
+            server: the server's samples.
+        """
+        return state
+
     def evaluation_state(self, state: ServerState, server: ServerContext) -> ServerState | None:
         """The state from which clients get one last task after the rounds: evaluate what predicts, do not train.
 

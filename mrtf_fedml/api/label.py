@@ -36,7 +36,7 @@ _MAX_CLIENTS_PER_ROUND = 10
 #: Keys that the arguments determine, or that do not apply to one process.
 _RESERVED_KEYS = ("client_num_in_total", "backend", "training_type", "comm_round", "model", "loader")
 #: Keys of `data_args` that apply to arrays.
-_DATA_KEYS = ("standardize", "fill_missing", "ignore_columns", "download")
+_DATA_KEYS = ("labels_file", "standardize", "fill_missing", "ignore_columns", "download")
 #: The arguments of `label` that are not settings.
 _ARGUMENTS = ("x_server", "clients", "model", "rounds", "y_server", "ids", "classes", "progress")
 #: Models whose samples are token indices.
@@ -71,7 +71,9 @@ def label(
         clients: one pair (x, y) per client, or a DataLoader or Dataset of such pairs.
         model: a name that `model_args.model` accepts, or a module, which is copied with its weights.
         rounds: number of rounds.
-        y_server: the server's true labels, if known; they are used only for scoring.
+        y_server: the server's labels, if known. A complete list is used only for scoring. If some are missing (None,
+            NaN, or -1 where it is no class), the others are labels that the server has: the model learns them, they
+            correct the estimated accuracy, and these samples get them. (With teachers both are used only for scoring.)
         ids: names of the server's samples.
         classes: all possible labels, if the clients do not have them all.
         progress: whether a live bar is shown; by default on a terminal and in a notebook.

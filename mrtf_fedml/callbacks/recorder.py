@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..data.formatting import escape_markdown
+from ..data.known_labels import GIVEN_LABELS
 from ..data.preprocessing import Preprocessing
 from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..training.evaluation import format_estimate
@@ -35,7 +36,9 @@ class Recorder(Callback):
     def on_end(self, run: Run, summary: dict[str, Any]) -> None:
         """Write predictions, model, model card and summary."""
         context, train = run.context, run.settings.train
-        run.directory.write_predictions(run.prediction_logits(), self.ids, self.class_names, run.label_trust)
+        run.directory.write_predictions(run.final_logits(), self.ids, self.class_names, run.label_trust)
+        if run.known_labels is not None:
+            run.directory.write_text(GIVEN_LABELS, run.known_labels.to_csv(self.ids, self.class_names))
         header = model_header(
             context.model, run.settings.model, context.inputs.shape[1:], self.class_names, self.preprocessing
         )

@@ -69,6 +69,9 @@ class DataSettings:
     data_file: str | None = None
     #: The server's samples: a CSV file, or a folder of images.
     server_file: str | None = None
+    #: Labels that the server has of some of its samples: a CSV file with the columns `id` or `index`, and `label`, such
+    #: as `mrtf ask` writes. They correct the estimated accuracy, MrTF learns them, and these samples get them.
+    labels_file: str | None = None
     #: Another dataset as the source of the server's set. Default: `dataset`.
     server_dataset: str | None = None
     #: Use this many server samples, evenly spaced, instead of all: for a quick run.
@@ -160,7 +163,7 @@ class DataSettings:
 
     def with_absolute_paths(self) -> DataSettings:
         """The same settings with absolute paths, valid from any working directory."""
-        keys = ("data_file", "server_file", "own_data_file", "data_cache_dir")
+        keys = ("data_file", "server_file", "labels_file", "own_data_file", "data_cache_dir")
         paths: dict[str, Any] = {key: _absolute(path) for key in keys if (path := getattr(self, key))}
         return dataclasses.replace(self, **paths)
 

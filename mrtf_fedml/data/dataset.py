@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from .evaluator import SealedEvaluator
+from .known_labels import KnownLabels
 from .preprocessing import Preprocessing
 from .shards import UnlabelledSet
 
@@ -42,6 +43,8 @@ class TransductiveDataset(list[Any]):
         self.class_names = class_names
         #: The preprocessing that was applied to the samples.
         self.preprocessing = preprocessing or Preprocessing()
+        #: Labels that the server has of some of its samples; None if of none.
+        self.known_labels: KnownLabels | None = None
         #: With `data_args.holdout`, the server's own samples, which held-out samples replace; else None.
         self.real_inputs: Tensor | None = None
         #: The owner of each client's samples, where the data name them; else None.
@@ -62,7 +65,7 @@ class TransductiveDataset(list[Any]):
     def drop_server_set(self) -> None:
         """Free the server's inputs and the evaluator, in a process that only trains clients."""
         self.replace_server_inputs(self.server_inputs[:0].clone())
-        self.evaluator = self.real_inputs = None
+        self.evaluator = self.real_inputs = self.known_labels = None
 
     def replace_server_inputs(self, inputs: Tensor) -> None:
         """Use `inputs`, the same samples in another memory layout, so that only one copy is kept."""

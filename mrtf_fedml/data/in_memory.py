@@ -25,11 +25,12 @@ from .data_frames import (
 )
 from .dataset import TransductiveDataset
 from .formatting import format_list, quote
+from .known_labels import KnownLabels
 from .loader import from_source
 from .server_set import read_test_global
 from .sources.csv_columns import Columns
 from .sources.files import first_line
-from .sources.source import Array, Users, check_samples, is_text, make_source
+from .sources.source import Array, Labels, Users, check_samples, is_text, make_source
 
 #: The value of `data_args.dataset` for in-memory data.
 ARRAYS = "arrays"
@@ -66,7 +67,8 @@ def from_arrays(
         x_server: the server's samples.
         clients: each client's samples and labels.
         settings: the run's settings; the number of clients is that of `clients`.
-        y_server: the server's true labels if known, only for the evaluator; None for a label that is not known.
+        y_server: the server's true labels. All of them are for the evaluator alone; if some are missing (None, NaN, or
+            -1 where it is no class), the others are known labels (`KnownLabels`).
         ids: the identifiers of the server's samples; by default the index of a table.
         classes: all labels, if the clients do not have all of them.
         tokens: the samples are rows of indices of letters or words.
@@ -83,13 +85,16 @@ def from_arrays(
     class_index = {value: index for index, value in enumerate(class_labels)}
     if ids is None and column_names(x_server) is not None:
         ids = [str(name) for name in x_server.index]
+    true_labels = None if y_server is None else _true_labels(y_server, class_index, len(server))
+    # A complete list is there to score with; a list with gaps are labels that the server has.
+    is_partial = true_labels is not None and -1 in true_labels.tolist()
     source = make_source(
         ARRAYS,
         "label()",
         x_train=np.concatenate(arrays),
         y_train=_to_class_indices([value for own in labels for value in own], class_index, "y"),
         x_test=server,
-        y_test=None if y_server is None else _true_labels(y_server, class_index, len(server)),
+        y_test=None if is_partial else true_labels,
         class_names=[str(value) for value in class_labels],
         ids=None if ids is None else list(ids),
         users=Users(
@@ -102,7 +107,12 @@ def from_arrays(
         columns=columns,
         allow_unknown=True,
     )
-    return from_source(source, settings), class_labels
+    dataset = from_source(source, settings)
+    if is_partial and true_labels is not None:
+        if settings.data.labels_file is not None:
+            raise UserError("y_server has gaps, so it has labels as labels_file has; give one of them")
+        dataset.known_labels = KnownLabels.from_array(true_labels)
+    return dataset, class_labels
 
 
 def _without_columns(client: Any, ignored: Sequence[str]) -> Any:
@@ -321,8 +331,8 @@ def _to_class_indices(values: Sequence[Any], class_index: Mapping[Any, int], wha
     return np.array([class_index[value] for value in values], dtype=np.int64)
 
 
-def _true_labels(labels: Any, class_index: Mapping[Any, int], samples: int) -> Array:
-    values = label_values(labels, "server")
+def _true_labels(labels: Any, class_index: Mapping[Any, int], samples: int) -> Labels:
+    values = [None if value == -1 and -1 not in class_index else value for value in label_values(labels, "server")]
     if len(values) != samples:
         raise UserError(f"y_server has {len(values)} labels but x_server {samples} samples; pass one per sample")
     known = _to_class_indices([value for value in values if value is not None], class_index, "y_server")

@@ -14,6 +14,7 @@ from ..errors import UserError
 from .dataset import TransductiveDataset
 from .evaluator import SealedEvaluator
 from .holdout import reject_holdout
+from .known_labels import attach_labels_file
 from .loader import load, partition_source
 from .partitioning import warn_about_single_samples
 from .preprocessing import (
@@ -65,11 +66,13 @@ class SiloDataset(list[Any]):
 
 def load_for_rank(settings: RunSettings, rank: int | None) -> TransductiveDataset | SiloDataset:
     """The data of the party of this rank: 0 is the server, r the silo of shard r-1, None a simulation of all."""
-    if rank is None:
-        return load(settings)
-    if settings.data.holdout is not None:
+    if rank is not None and settings.data.holdout is not None:
         reject_holdout(settings)
-    return _load_for_server(settings) if rank == 0 else _load_for_silo(settings, rank - 1)
+    if rank is not None and rank > 0:
+        return _load_for_silo(settings, rank - 1)
+    dataset = load(settings) if rank is None else _load_for_server(settings)
+    attach_labels_file(dataset, settings.data)
+    return dataset
 
 
 def _load_for_server(settings: RunSettings) -> TransductiveDataset:

@@ -10,7 +10,7 @@ Graubard (1998) for proportions from clustered samples: the clients are the clus
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,9 @@ _EM_STEPS = 200
 _CONTRADICTION, _CONTRADICTION_SPREADS, _CONTRADICTION_PROBABILITY = 0.25, 4.0, 1e-3
 #: With fewer clients it is not clear which client is wrong.
 _MIN_CLIENTS_FOR_CONTRADICTION = 4
+#: From fewer labels that the server has drawn at random no accuracy is estimated, unless clients have estimated one:
+#: its standard error could exceed 0.11.
+_MIN_RANDOM_LABELS = 20
 #: An accuracy below this, beyond chance, is a warning.
 LOW_ACCURACY = 2 / 3
 #: Refining is worse if it loses at least this much, and this many standard errors: counts of five rounds correlate.
@@ -58,6 +61,7 @@ class AccuracyEstimate:
         samples: how many held-out samples they evaluated.
         recall: of each class: the estimate and the ends of its interval; None where no client held out a sample.
         classes_differ: whether the server's class frequencies differ from the clients' beyond chance.
+        effective_samples: how many independent samples would give the same precision.
         contradicting: clients whose counts contradict the others': their accuracy, and the one that the others predict.
     """
 
@@ -69,6 +73,63 @@ class AccuracyEstimate:
     recall: tuple[tuple[float, float, float] | None, ...]
     contradicting: Mapping[int, tuple[float, float]]
     classes_differ: bool = False
+    effective_samples: float = 0.0
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The server's own labels of some of its samples, and how many of them were predicted before they were learnt.
+
+    Attributes:
+        samples: M, all samples.
+        given: those that have a label.
+        random: of these, those that were drawn at random; an accuracy is estimated from them alone.
+        correct: of these, those that the model predicts right.
+    """
+
+    samples: int
+    given: int
+    random: int
+    correct: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether an accuracy can be estimated from these labels alone."""
+        return self.random >= _MIN_RANDOM_LABELS
+
+    def contradicts(self, estimate: AccuracyEstimate) -> bool:
+        """Whether an accuracy that clients have estimated is outside of the 95 % interval of these labels."""
+        if self.random == 0:
+            return False
+        low, high = clopper_pearson(self.correct / self.random, self.random)
+        return not low <= estimate.accuracy <= high
+
+    def of_all(self, accuracy: float) -> float:
+        """The accuracy of all samples, where it is `accuracy` of those without a label, and 1 of the others."""
+        return (self.given + (self.samples - self.given) * accuracy) / self.samples
+
+
+def correct_estimate(estimate: AccuracyEstimate | None, labels: LabelCounts) -> AccuracyEstimate | None:
+    """The estimate after the server's own labels are counted; None if there is none, and too few labels.
+
+    Labels drawn at random are added to the clients' effective number of samples; where they contradict the clients'
+    estimate, or there is none, they count alone. Samples with a label are right.
+
+    >>> alone = correct_estimate(None, LabelCounts(samples=100, given=20, random=20, correct=10))
+    >>> round(alone.accuracy, 2), round(alone.low, 2), round(alone.high, 2)
+    (0.6, 0.4, 0.8)
+    >>> correct_estimate(None, LabelCounts(samples=100, given=20, random=4, correct=4))
+    """
+    if estimate is None or labels.contradicts(estimate):
+        if not labels.is_enough:
+            return None
+        estimate = AccuracyEstimate(0.0, 0.0, 1.0, 0, 0, (), {})
+    size = estimate.effective_samples + labels.random
+    accuracy = (estimate.effective_samples * estimate.accuracy + labels.correct) / size
+    others = max(labels.samples - labels.given, 1)
+    low, high = clopper_pearson(accuracy, 1.0 / (1.0 / size + 1.0 / others))
+    accuracy, low, high = (labels.of_all(number) for number in (accuracy, low, high))
+    return replace(estimate, accuracy=accuracy, low=low, high=high, effective_samples=size)
 
 
 def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Tensor) -> AccuracyEstimate | None:
@@ -101,7 +162,9 @@ def estimate_accuracy(evaluations: Mapping[int, EvaluationCounts], predicted: Te
     ]
     contradicting = find_contradictions(dict(zip(counts, tables, strict=True)))
     differ = not np.allclose(frequencies, initial_frequencies(held))
-    return AccuracyEstimate(accuracy, low, high, len(counts), int(tables.sum()), tuple(recall), contradicting, differ)
+    return AccuracyEstimate(
+        accuracy, low, high, len(counts), int(tables.sum()), tuple(recall), contradicting, differ, size
+    )
 
 
 def smooth_confusion(table: Array) -> Array:
@@ -326,6 +389,6 @@ def summarize_estimate(
         "validation_samples": estimate.samples,
         "estimated_recall": {
             name: None if recall is None else list(recall)
-            for name, recall in zip(class_names, estimate.recall, strict=True)
+            for name, recall in zip(class_names, estimate.recall or [None] * len(class_names), strict=True)
         },
     }

@@ -18,12 +18,15 @@ from torch import Tensor, nn
 
 from ..callbacks.base import Callback
 from ..data.formatting import format_list, name_clients
+from ..data.known_labels import KnownLabels
 from ..models.inference import predict_logits
 from ..training.outputs import LabelTrust
 from .accuracy_estimate import (
     LOW_ACCURACY,
     AccuracyEstimate,
+    LabelCounts,
     RefiningGain,
+    correct_estimate,
     estimate_accuracy,
     note_aggregated_predicts,
     summarize_estimate,
@@ -88,6 +91,8 @@ class RunEvidence:
         teacher_clients: the clients of these models.
         neighbours: the server's samples compared with the clients' nearest ones; None if unknown.
         estimate: the accuracy estimate from the clients' held-out samples; None if there is none.
+        labels: the server's own labels of some samples; None if there are none.
+        labels_are_marked: whether it is known which of them were drawn at random.
         gain: what the clients found of the refined model in the last rounds; None if nothing.
         class_recall: the clients' samples of each class, and how many the model predicts right, [2, C]; None if
             unknown.
@@ -104,6 +109,8 @@ class RunEvidence:
     teacher_clients: Sequence[int] = ()
     neighbours: NeighbourStatistics | None = None
     estimate: AccuracyEstimate | None = None
+    labels: LabelCounts | None = None
+    labels_are_marked: bool = False
     gain: RefiningGain | None = None
     class_recall: Tensor | None = None
 
@@ -156,24 +163,32 @@ class RunChecks(Callback):
         """Check the whole run, also the rounds before a resume."""
         metrics = run.directory.read_metrics()
         evidence = self._collect(run, metrics, is_interrupted=bool(summary.get("interrupted")))
-        found = [*find_warnings(evidence), *warn_suspects(metrics)]
+        stated = state_estimate(evidence)
+        found = [*find_warnings(evidence), *warn_suspects(metrics), *([stated.warning] if stated.warning else [])]
         warnings = [name_clients(warning, self.client_names) for warning in found]
-        note = note_aggregated_predicts(evidence.gain)
         for warning in warnings:
             _log.warning("%s", warning)
         summary["warnings"] = warnings
-        summary["notes"] = [] if note is None else [note]
-        reason = find_estimate_obstacle(evidence)
-        condition = describe_condition(evidence)
-        summary.update(summarize_estimate(evidence.estimate, reason, condition, self.class_names))
-        common, probabilities = run.settings.common, evidence.logits.double().softmax(dim=1)
-        if evidence.estimate is None or reason is not None:
-            run.label_trust = LabelTrust.unknown(probabilities, common.accept)
-        else:
-            run.label_trust = assess_labels(
-                run.evaluations, evidence.estimate, probabilities, common.coverage, common.accept
+        notes = [note_aggregated_predicts(evidence.gain), note_given_labels(evidence.labels)]
+        summary["notes"] = [note for note in notes if note is not None]
+        summary.update(summarize_estimate(stated.estimate, stated.reason, stated.condition, self.class_names))
+        summary.update(summarize_labels(evidence.labels))
+        run.label_trust = self._assess_labels(run, evidence, stated)
+        summary.update(summarize_trust(run.label_trust, run.settings.common.coverage))
+
+    @staticmethod
+    def _assess_labels(run: Run, evidence: RunEvidence, stated: StatedEstimate) -> LabelTrust:
+        common, probabilities = run.settings.common, evidence.logits.double().softmax(dim=1).cpu()
+        known = None if run.known_labels is None else run.known_labels.labels
+        others = torch.ones(len(probabilities), dtype=torch.bool) if known is None else known < 0
+        trust = LabelTrust.unknown(probabilities, common.accept)
+        if stated.accuracy_of_others is not None and bool(others.any()):
+            assessed = assess_labels(
+                run.evaluations, stated.accuracy_of_others, probabilities[others], common.coverage, common.accept
             )
-        summary.update(summarize_trust(run.label_trust, common.coverage))
+            for name in ("probability_correct", "prediction_sets", "is_accepted"):
+                getattr(trust, name)[others] = getattr(assessed, name)
+        return trust if known is None else trust.with_known_labels(known)
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
         counts, record, logits = self.class_counts, run.record, run.prediction_logits()
@@ -199,6 +214,8 @@ class RunChecks(Callback):
             # After Ctrl-C the user waits only for results of finished rounds.
             neighbours=None if is_interrupted else self.compare_neighbours(logits.argmax(dim=1).cpu()),
             estimate=estimate_accuracy(run.evaluations, logits.argmax(dim=1)),
+            labels=count_labels(run.known_labels, run.logits_before_labels()),
+            labels_are_marked=run.known_labels is not None and run.known_labels.has_reasons,
             gain=RefiningGain.from_metrics(
                 metrics[-1] if metrics else {}, allows_holdout=run.settings.common.training_type == "simulation"
             ),
@@ -241,6 +258,77 @@ def find_warnings(evidence: RunEvidence) -> list[str]:
                 evidence.class_names,
             )
     return [warning for warning in warnings if warning is not None]
+
+
+@dataclass(frozen=True)
+class StatedEstimate:
+    """The estimate of a run that is stated.
+
+    Attributes:
+        estimate: None if none is stated.
+        reason: why none is stated; None if one is, or none was to be expected.
+        condition: under which it holds; None without one.
+        accuracy_of_others: the accuracy of the samples without a known label, where it agrees with the clients'
+            evaluation, so that confidences can be calibrated with it; else None.
+        warning: that the server's labels contradict the clients' estimate; else None.
+    """
+
+    estimate: AccuracyEstimate | None
+    reason: str | None
+    condition: str | None
+    accuracy_of_others: float | None
+    warning: str | None = None
+
+
+def state_estimate(evidence: RunEvidence) -> StatedEstimate:
+    """The clients' estimate, unless something speaks against it, corrected by the server's own labels."""
+    reason, condition = find_estimate_obstacle(evidence), describe_condition(evidence)
+    clients = None if reason is not None else evidence.estimate
+    labels = evidence.labels
+    if labels is None:
+        return StatedEstimate(clients, reason, condition, None if clients is None else clients.accuracy)
+    estimate = correct_estimate(clients, labels)
+    assumption = None if evidence.labels_are_marked else "assumes that the labelled samples were drawn at random"
+    counted = f"the model predicts {labels.correct} of {labels.random} given labels"
+    if clients is not None and labels.contradicts(clients):
+        contradiction = f"the clients' held-out samples give {clients.accuracy:.2f}, but {counted}"
+        warning = (
+            f"{contradiction}: the server's samples differ from the clients', or the given labels are no random "
+            "subset; check both"
+        )
+        return StatedEstimate(estimate, None if estimate else contradiction, assumption, None, warning)
+    if clients is None:
+        few = f"{labels.random} labels drawn at random are too few; `mrtf ask RUN_DIR --random` selects samples for it"
+        reason = None if estimate else f"{reason}; {few}" if reason else few
+        return StatedEstimate(estimate, reason, assumption, None)
+    conditions = [each for each in (condition, assumption if labels.random else None) if each is not None]
+    assert estimate is not None
+    others = (estimate.accuracy * labels.samples - labels.given) / max(labels.samples - labels.given, 1)
+    return StatedEstimate(estimate, None, "; ".join(conditions) or None, others)
+
+
+def count_labels(known: KnownLabels | None, logits: Tensor) -> LabelCounts | None:
+    """The server's own labels, and those that logits [M, C] of a model that has not learnt them predict."""
+    if known is None:
+        return None
+    is_right = logits.argmax(dim=1).cpu() == known.labels
+    return LabelCounts(
+        len(known.labels), known.count, int(known.is_random.sum()), int((is_right & known.is_random).sum())
+    )
+
+
+def note_given_labels(labels: LabelCounts | None) -> str | None:
+    """A note on the server's own labels."""
+    if labels is None:
+        return None
+    return f"{labels.given} of the {labels.samples} samples have the label that was given for them"
+
+
+def summarize_labels(labels: LabelCounts | None) -> dict[str, Any]:
+    """The entries of summary.json on the server's own labels."""
+    if labels is None:
+        return {}
+    return {"labels_given": labels.given, "labels_random": labels.random, "labels_random_correct": labels.correct}
 
 
 def find_estimate_obstacle(evidence: RunEvidence) -> str | None:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..algorithms.evaluation import LOGIT_EDGES, EvaluationCounts, clipped_logit, weight_caps
 from ..training.outputs import LabelTrust
-from .accuracy_estimate import AccuracyEstimate
 
 Array = npt.NDArray[np.float64]
 
@@ -26,7 +25,7 @@ LEVELS = (0.99, 0.95, 0.9)
 
 def assess_labels(
     evaluations: Mapping[int, EvaluationCounts],
-    estimate: AccuracyEstimate,
+    accuracy: float,
     probabilities: Tensor,
     coverage: float,
     accept: float | None,
@@ -35,7 +34,7 @@ def assess_labels(
 
     Args:
         evaluations: by client; at least one has a sample.
-        estimate: of the same clients.
+        accuracy: the estimated one, of these samples.
         probabilities: of the server's samples, [M, C].
         coverage: of the prediction sets, in (0, 1).
         accept: the least probability of an accepted label; None accepts all whose set has one class.
@@ -46,7 +45,7 @@ def assess_labels(
     true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
     probabilities = probabilities.double().cpu()
     confidences = probabilities.max(dim=1).values
-    correct = torch.from_numpy(calibrate(np.asarray(confidence), confidences.numpy(), estimate.accuracy))
+    correct = torch.from_numpy(calibrate(np.asarray(confidence), confidences.numpy(), accuracy))
     sets = probabilities >= conformal_threshold(np.asarray(true_class), coverage)
     sets[torch.arange(len(sets)), probabilities.argmax(dim=1)] = True
     is_accepted = sets.sum(dim=1) == 1
@@ -104,6 +103,7 @@ def conformal_threshold(histogram: Array, coverage: float) -> float:
 def summarize_trust(trust: LabelTrust, coverage: float) -> dict[str, Any]:
     """The entries of summary.json: how many labels are given, and at which estimated accuracy."""
     accepted = trust.probability_correct[trust.is_accepted]
+    # Without calibrated probabilities those of known labels are still 1.
     is_known = not bool(trust.probability_correct.isnan().any())
     return {
         "samples_accepted": len(accepted),

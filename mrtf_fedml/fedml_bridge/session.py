@@ -26,6 +26,7 @@ from ..config.presets import record_explicit_keys
 from ..config.schema import Config
 from ..config.secrets import redact_secrets
 from ..data import SealedEvaluator, TransductiveDataset, from_fedml
+from ..data.known_labels import attach_labels_file
 from ..data.statistics import client_class_counts, sample_client_data
 from ..diagnostics.checks import RunChecks, count_recalled
 from ..diagnostics.shift import NeighbourStatistics, compare_with_neighbours
@@ -61,12 +62,18 @@ class Session:
         self.aggregator = aggregator
         self.server = aggregator.server
         self.dataset: TransductiveDataset = from_fedml(dataset)
+        attach_labels_file(self.dataset, self.server.settings.data)
         self._load_initial_weights()
         aggregator.bind_server_set(self.dataset.server_inputs, self.dataset.class_num, device)
         if self.server.context.inputs.device.type == "cpu":
             # A convolutional net has a copy in its own memory layout; the set may be too large for two.
             self.dataset.replace_server_inputs(self.server.context.inputs)
         ids = row_ids(self.dataset.ids, self.server.context.positions)
+        if self.dataset.known_labels is not None and self.server.context.positions is not None:
+            raise UserError(
+                "data_args.labels_file needs one prediction per sample, but the model predicts at several positions of "
+                "each; leave it out"
+            )
         evaluator = _evaluator_of(self.dataset, len(ids))
         users = [*load_callbacks(self.server.settings.common.callbacks), *self.options.callbacks]
         self.directory = self._open_run_directory()
@@ -88,6 +95,7 @@ class Session:
             Evaluation(evaluator, len(ids), self.dataset.class_names),
             self._callbacks(ids, evaluator, users),
             aggregator.hooks,
+            self.dataset.known_labels,
         )
         _log.info("run directory: %s", self.directory.path)
 
@@ -148,6 +156,10 @@ class Session:
         real = self.dataset.real_inputs
         return [] if real is None else [HoldoutComparison(self.dataset, real)]
 
+    @property
+    def _labels_digest(self) -> str | None:
+        return None if self.dataset.known_labels is None else self.dataset.known_labels.digest
+
     def _load_initial_weights(self) -> None:
         """Start from `initial_weights`; a run that continues from a checkpoint has other weights by now."""
         name, resume = self.server.settings.model.initial_weights, self.options.resume
@@ -190,7 +202,7 @@ class Session:
                     f"the run in {resume!r} has done {state.round} rounds already, more than comm_round {rounds}; "
                     f"raise comm_round above {state.round} to continue"
                 )
-            if state.round >= rounds and directory.results_written_after() == state.round:
+            if state.round >= rounds and directory.has_results_of(rounds, self._labels_digest):
                 raise UserError(f"the run in {resume!r} has done all its {rounds} rounds; raise comm_round to continue")
             check_state_dict(f"the checkpoint of the run in {resume!r}", state.weights, self.server.state.weights)
             self.server.state = state

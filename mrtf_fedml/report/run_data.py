@@ -42,6 +42,14 @@ class Predictions:
         """The probability of each sample's class, [M]."""
         return self.probabilities.max(axis=1)
 
+    @property
+    def least_confident(self) -> Indices:
+        """The samples in the order in which to check or to label them: by confidence, then by index.
+
+        Compared with other orders in docs/explanation/estimates.md.
+        """
+        return np.argsort(self.confidences, kind="stable")
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:

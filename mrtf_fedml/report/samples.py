@@ -39,7 +39,7 @@ def least_confident_samples(
     """The `limit` samples of lowest confidence, in ascending order, by index if equal."""
     confidences, labels = predictions.confidences, predictions.labels
     samples = []
-    for index in np.argsort(confidences, kind="stable")[:limit].tolist():
+    for index in predictions.least_confident[:limit].tolist():
         label = int(labels[index])
         others = predictions.probabilities[index].copy()
         others[label] = -1

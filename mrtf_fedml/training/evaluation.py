@@ -100,7 +100,7 @@ class Evaluation:
             "metric_labels": {metric.name: metric_label(metric) for metric in run.algorithm.metrics},
         }
         if self._evaluator is not None:
-            report = self._evaluator.report(run.prediction_logits())
+            report = self._evaluator.report(run.final_logits())
             summary |= {key: report[key] for key in ("accuracy", "macro_f1", "recall")}
         return summary
 

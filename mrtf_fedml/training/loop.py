@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..algorithms import Algorithm, ClientUpdate, ServerContext, ServerState
 from ..algorithms.evaluation import EvaluationCounts
 from ..callbacks.base import Callback
 from ..config import RunSettings
+from ..data.known_labels import KnownLabels
 from ..errors import RunInterrupted, RunStopped, WriteError
 from .evaluation import Evaluation
 from .outputs import LabelTrust
@@ -39,8 +41,11 @@ class Run:
         evaluation: Evaluation,
         callbacks: Sequence[Callback] = (),
         hooks: AggregationHooks | None = None,
+        known_labels: KnownLabels | None = None,
     ) -> None:
         self.server = server
+        #: Labels that the server has of some of its samples; None if of none.
+        self.known_labels = known_labels
         self.directory = directory
         self.callbacks = list(callbacks)
         #: Why a callback asked the run to stop; None while none has.
@@ -55,6 +60,7 @@ class Run:
         self._evaluation = evaluation
         self._hooks = hooks or AggregationHooks()
         self._cached_logits: tuple[ServerState, Tensor] | None = None
+        self._logits_before_labels: Tensor | None = None
 
     @property
     def settings(self) -> RunSettings:
@@ -96,8 +102,9 @@ class Run:
         """Whether rounds are left, or an evaluation by the clients that has not been saved."""
         if self.rounds_left:
             return True
-        has_evaluation = self.directory.read_evaluations(self.state.round) is not None
-        return not has_evaluation and self.algorithm.evaluation_state(self.state, self.context) is not None
+        return (
+            self._read_evaluations() is None and self.algorithm.evaluation_state(self.state, self.context) is not None
+        )
 
     def prediction_logits(self) -> Tensor:
         """The predictions for the server's samples, [M, C]; computed once per state."""
@@ -105,6 +112,18 @@ class Run:
         if self._cached_logits is None or self._cached_logits[0] is not state:
             self._cached_logits = state, self.algorithm.prediction_logits(state, self.server.context)
         return self._cached_logits[1]
+
+    def logits_before_labels(self) -> Tensor:
+        """The predictions, [M, C], of the model that has not learnt the known labels."""
+        return self.prediction_logits() if self._logits_before_labels is None else self._logits_before_labels
+
+    def final_logits(self) -> Tensor:
+        """The logits of the result, [M, C]: the predictions, and probability 1 for a known label."""
+        logits = self.prediction_logits()
+        if self.known_labels is None:
+            return logits
+        is_known = self.known_labels.is_known.to(logits.device)
+        return torch.where(is_known[:, None], self.known_labels.anchor(logits).log(), logits)
 
     def stop(self, reason: str) -> None:
         """End after the current round, with predictions and a report."""
@@ -134,6 +153,7 @@ class Run:
                 with defer_signals():
                     for callback in self.callbacks:
                         callback.on_round_end(self, line)
+            self._learn_known_labels()
             self._evaluate_with_clients(backend)
         except WriteError as error:
             raise WriteError(self._with_resume_command(error)) from error
@@ -157,14 +177,29 @@ class Run:
             )
         return summary
 
+    def _learn_known_labels(self) -> None:
+        """The model that predicts learns the known labels; the checkpoint, from which a run resumes, does not."""
+        if self.known_labels is not None:
+            logits = self._logits_before_labels = self.prediction_logits()
+            targets = self.known_labels.anchor(logits.softmax(dim=1))
+            self.server.state = self.algorithm.learn_labels(self.state, targets, self.context)
+
     def _evaluate_with_clients(self, backend: Backend) -> None:
         """One more exchange, unless an earlier process of this run has saved it."""
-        saved = self.directory.read_evaluations(self.state.round)
+        saved = self._read_evaluations()
         if saved is None:
             saved = collect_evaluations(self.server, backend)
             if saved:
-                self.directory.write_evaluations(self.state.round, saved)
+                self.directory.write_evaluations(self.state.round, saved, self.labels_digest)
         self.evaluations = saved
+
+    def _read_evaluations(self) -> dict[int, EvaluationCounts] | None:
+        return self.directory.read_evaluations(self.state.round, self.labels_digest)
+
+    @property
+    def labels_digest(self) -> str | None:
+        """Identifies the known labels; None without."""
+        return None if self.known_labels is None else self.known_labels.digest
 
     def _write_results(self, interrupted: bool = False) -> dict[str, Any] | None:
         """Predictions, model and summary of the finished rounds; None if there is none."""
@@ -175,7 +210,7 @@ class Run:
             for callback in self.callbacks:
                 callback.on_end(self, summary)
             if not interrupted:
-                self.directory.mark_results_written(self.server.state.round)
+                self.directory.mark_results_written(self.server.state.round, self.labels_digest)
                 self.directory.remove_checkpoints(keep=1 if self.settings.common.keep_state == "last" else 0)
         except KeyboardInterrupt as again:
             raise RunInterrupted(

@@ -67,7 +67,18 @@ class LabelTrust:
         """Where nothing is known of the labels of these probabilities [M, C]; with `accept`, none is given."""
         samples = len(probabilities)
         sets = torch.zeros(probabilities.shape, dtype=torch.bool)
-        return cls(torch.full((samples,), math.nan), sets, torch.full((samples,), accept is None))
+        nothing = torch.full((samples,), math.nan, dtype=torch.float64)
+        return cls(nothing, sets, torch.full((samples,), accept is None))
+
+    def with_known_labels(self, labels: Tensor) -> LabelTrust:
+        """The same, where `labels` [M] has the known label of a sample, or -1: a known label is right."""
+        is_known = labels >= 0
+        sets = torch.nn.functional.one_hot(labels.clamp_min(0), self.prediction_sets.shape[1]).bool()
+        return LabelTrust(
+            torch.where(is_known, 1.0, self.probability_correct),
+            torch.where(is_known[:, None], sets, self.prediction_sets),
+            self.is_accepted | is_known,
+        )
 
 
 def format_predictions(

@@ -6,6 +6,7 @@ the new one, never half of one. metrics.jsonl grows by whole lines.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -133,7 +134,8 @@ class RunDirectory:
                 f"the server's set has {samples} samples but had {recorded[_SAMPLES]} when the run started; restore "
                 "server_samples and the server's files, or label more samples with `mrtf predict`"
             )
-        for name, fingerprint in fingerprint_files(data).items():
+        # Labels are used after the last round, so that a resume may bring others.
+        for name, fingerprint in fingerprint_files(dataclasses.replace(data, labels_file=None)).items():
             if name in recorded and recorded[name] != fingerprint:
                 _log.warning(
                     "%s has changed since the run started (another size or time): earlier rounds used other data",
@@ -217,10 +219,10 @@ class RunDirectory:
             self._write(METRICS, "".join(json.dumps(line) + "\n" for line in finished).encode())
         return state
 
-    def mark_results_written(self, rounds: int) -> None:
-        """Record that all result files of this many rounds are written, and which files there are."""
+    def mark_results_written(self, rounds: int, labels_digest: str | None = None) -> None:
+        """Record that all result files of this many rounds and these known labels are written, and which there are."""
         files = sorted(path.name for path in self.path.iterdir() if path.is_file())
-        self.write_json(_RESULTS_WRITTEN, {"rounds": rounds, "files": files})
+        self.write_json(_RESULTS_WRITTEN, {"rounds": rounds, "labels": labels_digest, "files": files})
 
     def results_written_after(self) -> int | None:
         """The number of rounds whose results were written last; None if a kill came before, or a file is missing."""
@@ -228,6 +230,12 @@ class RunDirectory:
         rounds, files = written.get("rounds"), written.get("files")
         is_complete = isinstance(files, list) and all((self.path / str(name)).is_file() for name in files)
         return rounds if isinstance(rounds, int) and is_complete else None
+
+    def has_results_of(self, rounds: int, labels_digest: str | None) -> bool:
+        """Whether the results of this many rounds and these known labels are written."""
+        return (
+            self.results_written_after() == rounds and self.read_json(_RESULTS_WRITTEN).get("labels") == labels_digest
+        )
 
     def save_last_round(self, rounds: int, clients: Sequence[int], report: RoundReport) -> None:
         """Keep what the results need of the last round: they may be written by another process, after a kill."""
@@ -250,15 +258,18 @@ class RunDirectory:
         predictions = {name.removeprefix(_PREDICTIONS): value for name, value in tensors.items()}
         return clients, RoundReport(predictions=predictions, teacher_labels=teacher_labels)
 
-    def write_evaluations(self, rounds: int, evaluations: Mapping[int, EvaluationCounts]) -> None:
-        """validation.json: what each client reported about the model after this many rounds."""
+    def write_evaluations(
+        self, rounds: int, evaluations: Mapping[int, EvaluationCounts], labels_digest: str | None = None
+    ) -> None:
+        """validation.json: what each client reported about the model after this many rounds and these known labels."""
         clients = {str(client): counts.to_json() for client, counts in evaluations.items()}
-        self._write(_EVALUATIONS, (json.dumps({"rounds": rounds, "clients": clients}) + "\n").encode())
+        content = {"rounds": rounds, "labels": labels_digest, "clients": clients}
+        self._write(_EVALUATIONS, (json.dumps(content) + "\n").encode())
 
-    def read_evaluations(self, rounds: int) -> dict[int, EvaluationCounts] | None:
-        """The clients' reports about the model after this many rounds; None if there are none."""
+    def read_evaluations(self, rounds: int, labels_digest: str | None = None) -> dict[int, EvaluationCounts] | None:
+        """The clients' reports about that model; None if there are none."""
         content = self.read_json(_EVALUATIONS)
-        if content.get("rounds") != rounds:
+        if content.get("rounds") != rounds or content.get("labels") != labels_digest:
             return None
         try:
             return {int(client): EvaluationCounts.from_json(counts) for client, counts in content["clients"].items()}
@@ -414,7 +425,7 @@ def has_used_update(line: Mapping[str, Any]) -> bool:
 
 def fingerprint_files(data: DataSettings) -> dict[str, Any]:
     """A fingerprint of every data file or folder of the user; `{rank}` in a name is the server's rank."""
-    names = (data.data_file, data.server_file, data.own_data_file)
+    names = (data.data_file, data.server_file, data.labels_file, data.own_data_file)
     return {name: _fingerprint(Path(os.path.expanduser(name.replace("{rank}", "0")))) for name in names if name}
 
 

@@ -43,6 +43,24 @@ def test_label_returns_string_labels_and_all_results(result: Result) -> None:
     assert result.table().columns.tolist() == ["id", "label", "confidence", *trust]
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, -1])
+def test_label_gives_known_labels_back_and_learns_them(missing: object) -> None:
+    given = [int(value) for value in Y[SERVER][:3]]
+    given[0] = 1 - given[0]
+    partial = [*given, *[missing] * 27]
+    own = [(x, y) for x, y in clients(Y)]
+    result = mrtf_fedml.label(X[SERVER], own, rounds=1, y_server=partial, **QUICK)
+    assert result.labels[:3].tolist() == given
+    assert result.probabilities[:3].max(axis=1).tolist() == [1.0] * 3
+    assert result.table()["probability_correct"][:3].tolist() == [1.0] * 3
+    assert result.accuracy is None, "they are not for scoring"
+    assert result.summary["labels_given"] == 3
+    assert any("3 of the 30" in note for note in result.notes)
+    plain = mrtf_fedml.label(X[SERVER], own, rounds=1, **QUICK)
+    learnt, before = (each.model.predict_proba(X[SERVER][:1])[0, given[0]] for each in (result, plain))
+    assert learnt > before
+
+
 def test_result_model_accepts_raw_samples(result: Result) -> None:
     assert (result.predict(X[SERVER]) == result.labels).all()
     np.testing.assert_allclose(result.model.predict_proba(X[SERVER]), result.probabilities, atol=1e-6)

@@ -10,7 +10,10 @@ import torch
 
 from mrtf_fedml.algorithms.evaluation import EvaluationCounts
 from mrtf_fedml.diagnostics.accuracy_estimate import (
+    AccuracyEstimate,
+    LabelCounts,
     RefiningGain,
+    correct_estimate,
     estimate_accuracy,
     estimate_class_frequencies,
     note_aggregated_predicts,
@@ -142,3 +145,36 @@ def test_summary_has_the_estimate_or_the_reason_why_there_is_none() -> None:
     assert withheld["estimated_accuracy"] is None
     assert format_estimate(withheld) == "no estimate: the samples differ"
     assert format_estimate(summarize_estimate(None, None, None, ["a", "b"])) is None
+
+
+def test_labels_drawn_at_random_are_added_to_the_clients_samples() -> None:
+    clients = AccuracyEstimate(0.9, 0.8, 0.95, 4, 100, (None, None), {}, effective_samples=80.0)
+    corrected = correct_estimate(clients, LabelCounts(samples=220, given=20, random=20, correct=17))
+    assert corrected is not None
+    assert corrected.accuracy == pytest.approx((20 + 200 * (80 * 0.9 + 17) / 100) / 220)
+    assert corrected.low < corrected.accuracy < corrected.high
+    # Samples that were not drawn at random are right, and say nothing about the others.
+    asked = correct_estimate(clients, LabelCounts(samples=220, given=20, random=0, correct=0))
+    assert asked is not None
+    assert asked.accuracy == pytest.approx((20 + 200 * 0.9) / 220)
+
+
+def test_labels_that_contradict_the_clients_count_alone() -> None:
+    clients = AccuracyEstimate(0.95, 0.9, 0.99, 4, 300, (None, None), {}, effective_samples=300.0)
+    corrected = correct_estimate(clients, LabelCounts(samples=1000, given=40, random=40, correct=12))
+    assert corrected is not None
+    assert corrected.accuracy == pytest.approx((40 + 960 * 0.3) / 1000)
+    assert correct_estimate(clients, LabelCounts(samples=1000, given=10, random=10, correct=1)) is None
+
+
+def test_interval_of_random_labels_contains_the_truth_in_95_of_100_runs() -> None:
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        right = rng.random(300) < 0.7
+        chosen = rng.permutation(300)[:30]
+        labels = LabelCounts(samples=300, given=30, random=30, correct=int(right[chosen].sum()))
+        stated = correct_estimate(None, labels)
+        assert stated is not None
+        right[chosen] = True
+        covered += stated.low <= right.mean() <= stated.high
+    assert covered >= 190

@@ -6,11 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
-from mrtf_fedml.diagnostics.accuracy_estimate import AccuracyEstimate, RefiningGain
-from mrtf_fedml.diagnostics.checks import RunEvidence, describe_condition, find_estimate_obstacle, find_warnings
+from mrtf_fedml.diagnostics.accuracy_estimate import AccuracyEstimate, LabelCounts, RefiningGain
+from mrtf_fedml.diagnostics.checks import (
+    RunEvidence,
+    describe_condition,
+    find_estimate_obstacle,
+    find_warnings,
+    state_estimate,
+)
 from mrtf_fedml.diagnostics.shift import NeighbourStatistics
 
 CLASSES = ["cat", "dog", "owl", "fox"]
@@ -345,3 +352,34 @@ def test_find_warnings_ignores_models_of_clients_without_the_class() -> None:
         )
         == []
     )
+
+
+def test_stated_estimate_comes_from_labels_where_the_samples_differ() -> None:
+    alike = NeighbourStatistics(0.05, 0.05, 0.1, 0.9, 0.9, 0.0, 0.5)
+    clients = AccuracyEstimate(0.9, 0.8, 0.97, 5, 60, (None,) * 4, {}, effective_samples=60.0)
+    labels = LabelCounts(samples=40, given=20, random=20, correct=10)
+    shifted = replace(GOOD, estimate=clients, neighbours=replace(alike, separability=0.99), labels=labels)
+    stated = state_estimate(shifted)
+    assert stated.estimate is not None
+    assert stated.estimate.accuracy == 0.75, "20 labels are given, and half of the other 20 are right"
+    assert stated.reason is None
+    assert stated.accuracy_of_others is None, "the clients' confidences say nothing about these samples"
+    assert "random" in (stated.condition or "")
+    assert state_estimate(replace(shifted, labels_are_marked=True)).condition is None
+    few = state_estimate(replace(shifted, labels=LabelCounts(40, 20, 5, 5)))
+    assert few.estimate is None
+    assert "AUC" in (few.reason or "")
+    assert "--random" in (few.reason or "")
+
+
+def test_stated_estimate_contradicted_by_labels_warns() -> None:
+    clients = AccuracyEstimate(0.95, 0.9, 0.99, 5, 200, (None,) * 4, {}, effective_samples=200.0)
+    evidence = replace(GOOD, estimate=clients, labels=LabelCounts(samples=40, given=20, random=20, correct=8))
+    stated = state_estimate(evidence)
+    assert stated.estimate is not None
+    assert stated.estimate.accuracy < 0.8
+    assert "8 of 20" in (stated.warning or "")
+    assert stated.accuracy_of_others is None
+    agreeing = state_estimate(replace(evidence, labels=LabelCounts(40, 20, 20, 19)))
+    assert agreeing.warning is None
+    assert agreeing.accuracy_of_others == pytest.approx(0.95)

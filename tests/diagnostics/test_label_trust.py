@@ -44,7 +44,7 @@ def trust() -> tuple[LabelTrust, Tensor, Tensor]:
     logits, labels = draw(2000, seed=99)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    return assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.9, accept=None), logits, labels
+    return assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.9, accept=None), logits, labels
 
 
 def test_probabilities_of_an_overconfident_model_are_calibrated(trust: tuple[LabelTrust, Tensor, Tensor]) -> None:
@@ -70,7 +70,7 @@ def test_accept_gives_only_labels_that_are_right_often_enough() -> None:
     logits, labels = draw(2000, seed=98)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    assessed = assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.9, accept=0.8)
+    assessed = assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.9, accept=0.8)
     right = (logits.argmax(dim=1) == labels)[assessed.is_accepted].double()
     assert 100 < len(right) < 2000
     assert float(right.mean()) >= 0.8
@@ -84,7 +84,7 @@ def test_few_held_out_samples_give_sets_of_all_classes() -> None:
     logits, _ = draw(50, seed=97)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    assessed = assess_labels(reported, estimate, logits.softmax(dim=1), coverage=0.95, accept=None)
+    assessed = assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.95, accept=None)
     assert assessed.prediction_sets.all()
     assert not assessed.is_accepted.any()
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from ...config import MrTFSettings, RunSettings
 from ...config.presets import RunFacts, resolve_base, resolve_settings
 from ...errors import UserError
+from ...models.state_dict import is_finite
 from ...phases import TARGETS, phase
 from ...refinery.clustering import reassign_by_prototypes
 from ...refinery.distillation import DistillationSettings
@@ -105,6 +106,18 @@ class MrTF(AlgorithmWrapper):
                 after = self.validation.propose(after, base.prediction_weights, refined, server.positions)
         after = replace(after, memory={**after.memory, **memory.flatten()})
         return after, self._report(report, after, refined, targets, context, memory, server)
+
+    def learn_labels(self, state: ServerState, targets: Tensor, server: ServerContext) -> ServerState:
+        """One more refinement of the model that predicts, with these targets.
+
+        After the last round and not before: the model without the labels gives an unbiased accuracy on their samples.
+        """
+        if self.refinery.refine_steps == 0:
+            return state
+        generator = torch_generator(self.seed, "known labels", state.round)
+        with fork_rng(self.seed, "known labels dropout", state.round):
+            weights = server.distill_weights(state.prediction_weights, targets, self.distillation(), generator)
+        return replace(state, prediction_weights=weights) if is_finite(weights) else state
 
     @property
     def keeps_unmeasured_state(self) -> bool:

@@ -20,8 +20,16 @@ from tests.conftest import output_bytes, write_yaml
 
 SILOS = 3
 ROUNDS: dict[str, Any] = {"comm_round": 3}
-#: Full participation uses the paper's preset; partial participation uses one with client validation.
-PARTICIPATION: dict[str, dict[str, Any]] = {"all": {}, "two of three": {"client_num_per_round": 2, "preset": "tuned"}}
+#: Full participation uses the paper's preset; partial participation uses one with client validation,
+#: and some labels of the server's samples.
+PARTICIPATION: dict[str, dict[str, Any]] = {
+    "all": {},
+    "two of three": {
+        "client_num_per_round": 2,
+        "preset": "tuned",
+        "labels_file": str(Path(__file__).parents[1] / "few_labels.csv"),
+    },
+}
 #: Nothing is learnt, so that the run stops long before its last round.
 STALLED: dict[str, Any] = {
     "preset": "tuned",

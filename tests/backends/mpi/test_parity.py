@@ -20,10 +20,12 @@ from tests.encoders.tiny import write_onnx
 
 from .conftest import configuration, launched, program
 
+#: Labels of some of the server's samples, right or wrong.
+FEW_LABELS = Path(__file__).parents[1] / "few_labels.csv"
 #: By name, what differs from the small configuration. A rank may have several clients, or none.
 SETUPS: dict[str, dict[str, Any]] = {
     "paper": {"comm_round": 3, "client_num_per_round": 4},
-    "tuned": {"comm_round": 3, "preset": "tuned"},
+    "tuned": {"comm_round": 3, "preset": "tuned", "labels_file": str(FEW_LABELS)},
     "mlp": {"comm_round": 3, "preset": "tuned", "model": "mlp", "refine_steps": 20},
     "scaffold": {"federated_optimizer": "Scaffold", "comm_round": 3, "client_num_per_round": 4, "model": "mlp"},
     "fedavg": {"federated_optimizer": "FedAvg", "aggregation": "samples"},
