@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from ..config import RunSettings
 from ..data.inference_inputs import read_preprocessing
 from ..data.preprocessing import Preprocessing, Standardizer
-from ..encoders.images import ImageEncoder
+from ..encoders.images import ImagePreprocessing
+from ..encoders.registry import OnnxFunction
 from ..errors import UserError
 from ..models import predict_logits
+from ..models.existing import ONNX_CLASSES
 from ..training.files import atomic_write
 from ..training.outputs import restore_model
 from ..training.run_directory import RunDirectory
@@ -30,6 +32,7 @@ from .predict import build_other_model
 #: The largest difference between a probability by ONNX and by PyTorch.
 TOLERANCE = 1e-5
 _OPSET = 17
+_INPUT, _OUTPUT = "samples", "probabilities"
 #: Samples of the check; another number than that of the exported example, since the batch size is free.
 _CHECKED = 7
 
@@ -80,13 +83,24 @@ def export_onnx(run_dir: str, out: str | None = None) -> str:
     settings = RunSettings.from_config(apply_changes(directory.read_config(), []))
     preprocessing = read_preprocessing(facts, settings, directory.path)
     net = restore_model(weights, facts, build_other_model)
-    encoder = None if preprocessing.encoder is None else preprocessing.encoder.module
-    has_encoder = preprocessing.encoder is None or encoder is not None
-    shape = tuple(facts["input_shape"]) if encoder is None else _encodable_shape(encoder, preprocessing)
-    pipeline = Pipeline(encoder, preprocessing.standardizer, net).eval()
-    example = _example(shape, preprocessing, facts, encoder is not None)
+    encoder = preprocessing.encoder
+    module = None if encoder is None else encoder.module
+    graph = None if encoder is None or module is not None else _read_encoder_graph(encoder.function)
+    has_encoder = encoder is None or module is not None or graph is not None
+    shape = tuple(facts["input_shape"])
+    if encoder is not None and has_encoder:
+        shape = _encodable_shape(module or encoder.function, preprocessing)
+    example = _example(shape, preprocessing, facts, encoder is not None and has_encoder)
+    pipeline = Pipeline(module, preprocessing.standardizer, net).eval()
+    if encoder is not None and graph is not None:
+        head = _to_onnx(nn.Sequential(nn.Flatten(1), pipeline), encoder(example[:2]), "features", _OUTPUT)
+        model = _join(encoder.function, example[:2], graph, head)
+    else:
+        model = _to_onnx(pipeline, example[:2], _INPUT, _OUTPUT)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = ONNX_CLASSES, json.dumps(facts["class_names"])
+    content: bytes = model.SerializeToString()
     file = Path(os.path.expanduser(out)) if out else directory.path / "model.onnx"
-    content = _to_onnx(pipeline, example[:2], facts["class_names"])
     inputs = preprocessing.apply(example) if has_encoder else replace(preprocessing, encoder=None).apply(example)
     difference = _largest_difference(content, example, predict_logits(net, inputs).softmax(dim=1))
     if not difference <= TOLERANCE:
@@ -103,16 +117,16 @@ def export_onnx(run_dir: str, out: str | None = None) -> str:
     return f"{file}: input N x {sizes}{note}; probabilities as PyTorch's up to {difference:.1g}"
 
 
-def _encodable_shape(encoder: nn.Module, preprocessing: Preprocessing) -> tuple[int, ...]:
+def _encodable_shape(encoder: Any, preprocessing: Preprocessing) -> tuple[int, ...]:
     """The shape of the file's input: that of a sample, or the encoder's if it would shrink the sample.
 
     ONNX has no resizing that equals PyTorch's antialiased one.
     """
-    channels, *sides = preprocessing.sample_shape
-    if isinstance(encoder, ImageEncoder) and any(
-        side > size for side, size in zip(sides, encoder.preprocessing.size, strict=True)
-    ):
-        return channels, *encoder.preprocessing.size
+    resizing = getattr(encoder, "preprocessing", None)
+    if isinstance(resizing, ImagePreprocessing):
+        channels, *sides = preprocessing.sample_shape
+        if any(side > size for side, size in zip(sides, resizing.size, strict=True)):
+            return channels, *resizing.size
     return preprocessing.sample_shape
 
 
@@ -128,7 +142,7 @@ def _example(shape: tuple[int, ...], preprocessing: Preprocessing, facts: Any, e
     return noise if scale is None else (noise * scale.deviation + scale.mean).float()
 
 
-def _to_onnx(pipeline: nn.Module, example: Tensor, class_names: list[str]) -> bytes:
+def _to_onnx(module: nn.Module, example: Tensor, input_name: str, output_name: str) -> Any:
     try:
         import onnx
     except ImportError:
@@ -139,23 +153,54 @@ def _to_onnx(pipeline: nn.Module, example: Tensor, class_names: list[str]) -> by
             warnings.simplefilter("ignore")
             # The exporter by tracing needs no further package.
             torch.onnx.export(
-                pipeline,
+                module.eval(),
                 (example,),
                 stream,  # type: ignore[arg-type]
                 dynamo=False,
                 opset_version=_OPSET,
-                input_names=["samples"],
-                output_names=["probabilities"],
-                dynamic_axes={"samples": {0: "N"}, "probabilities": {0: "N"}},
+                input_names=[input_name],
+                output_names=[output_name],
+                dynamic_axes={input_name: {0: "N"}, output_name: {0: "N"}},
             )
     except Exception as error:
         reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
         raise UserError(f"the model cannot be written as ONNX ({reason}); use `mrtf predict`") from error
-    model = onnx.load_from_string(stream.getvalue())
-    entry = model.metadata_props.add()
-    entry.key, entry.value = "class_names", json.dumps(class_names)
-    content: bytes = model.SerializeToString()
-    return content
+    return onnx.load_from_string(stream.getvalue())
+
+
+def _read_encoder_graph(function: Any) -> Any:
+    """The model in an `onnx:` encoder's file, in our version of the operators; None where it cannot be included."""
+    is_image = isinstance(function, OnnxFunction) and function.preprocessing is not None
+    if not is_image or function.fixed_batch_size is not None:
+        return None
+    try:
+        import onnx
+        import onnx.version_converter
+
+        model = onnx.load(str(function.file))
+        versions = {entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")}
+        return model if versions == {_OPSET} else onnx.version_converter.convert_version(model, _OPSET)
+    # The converter has no adapter for some operators, and reads no weights outside the file.
+    except Exception:
+        return None
+
+
+def _join(function: Any, example: Tensor, encoder: Any, head: Any) -> Any:
+    """Preprocessing, encoder and head as one model."""
+    from onnx.compose import add_prefix, merge_models
+
+    first = _to_onnx(function.preprocessing, example, _INPUT, "prepared")
+    encoder, head = add_prefix(encoder, "encoder/"), add_prefix(head, "head/")
+    for model in (encoder, head):
+        model.ir_version = first.ir_version
+        del model.metadata_props[:]
+    features = encoder.graph.output[0].name
+    joined = merge_models(first, encoder, [("prepared", encoder.graph.input[0].name)], outputs=[features])
+    joined = merge_models(joined, head, [(features, "head/features")])
+    joined.graph.output[0].name = _OUTPUT
+    for node in joined.graph.node:
+        node.output[:] = [_OUTPUT if name == f"head/{_OUTPUT}" else name for name in node.output]
+    return joined
 
 
 def _largest_difference(content: bytes, samples: Tensor, expected: Tensor) -> float:

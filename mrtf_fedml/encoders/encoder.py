@@ -63,6 +63,11 @@ class Encoder:
         return cached_features(_cache_key(self, samples), lambda: self._encode(samples))
 
     @property
+    def function(self) -> BatchFunction:
+        """The function of a batch, loaded."""
+        return self._function
+
+    @property
     def module(self) -> nn.Module | None:
         """The encoder as a module from samples to features; None if it is not PyTorch's, or reads texts."""
         function = getattr(self._function, "module", self._function)

@@ -77,7 +77,7 @@ def onnx_encoder(file: Path, settings: ModelSettings) -> Encoder:
     if len(inputs) != 1 or inputs[0].type != "tensor(float)":
         kinds = ", ".join(f"{entry.name} {entry.type}" for entry in inputs)
         raise UserError(f"{_KEY} {name!r} has the inputs {kinds}; it must have one input of floats")
-    input_name, shape = inputs[0].name, inputs[0].shape
+    shape = inputs[0].shape
     is_image = len(shape) == 4
     preprocessing = None
     if is_image:
@@ -93,19 +93,42 @@ def onnx_encoder(file: Path, settings: ModelSettings) -> Encoder:
     elif settings.encoder_size is not None or settings.encoder_normalization != "auto":
         raise UserError(f"model_args.encoder_size and encoder_normalization: {name} reads no images; leave them out")
 
-    def run(batch: Tensor) -> Any:
-        prepared = batch.float() if preprocessing is None else preprocessing(batch)
-        if preprocessing is None and len(shape) == 2:
-            prepared = prepared.flatten(1)
-        # A file that was exported for a fixed batch size takes batches of that size only: the last one is padded.
-        size = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else len(prepared)
-        padding = prepared[-1:].expand(-len(prepared) % size, *prepared.shape[1:])
-        batches = torch.cat([prepared, padding]).split(size)
-        outputs = [torch.from_numpy(session.run(None, {input_name: part.numpy()})[0]) for part in batches]
-        return torch.cat(outputs)[: len(prepared)]
-
+    run = OnnxFunction(file, session, preprocessing)
     facts = "" if preprocessing is None else repr((preprocessing.size, settings.encoder_normalization))
     return Encoder(name, make_digest("onnx", file, facts), "images" if is_image else "any", lambda: run)
+
+
+class OnnxFunction:
+    """The first output of an ONNX file for a batch.
+
+    Attributes:
+        file: the ONNX file.
+        preprocessing: of images; None for rows of numbers.
+    """
+
+    def __init__(self, file: Path, session: Any, preprocessing: ImagePreprocessing | None) -> None:
+        self.file = file
+        self.preprocessing = preprocessing
+        self._session = session
+        self._input = session.get_inputs()[0]
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The batch size for which the file was exported; None where it takes any."""
+        size = self._input.shape[0]
+        return size if isinstance(size, int) and size > 0 else None
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """The features [N, ...]."""
+        prepared = batch.float() if self.preprocessing is None else self.preprocessing(batch)
+        if self.preprocessing is None and len(self._input.shape) == 2:
+            prepared = prepared.flatten(1)
+        # A file that was exported for a fixed batch size takes batches of that size only: the last one is padded.
+        size = self.fixed_batch_size or len(prepared)
+        padding = prepared[-1:].expand(-len(prepared) % size, *prepared.shape[1:])
+        batches = torch.cat([prepared, padding]).split(size)
+        outputs = [torch.from_numpy(self._session.run(None, {self._input.name: part.numpy()})[0]) for part in batches]
+        return torch.cat(outputs)[: len(prepared)]
 
 
 def _open_onnx(file: Path, name: str) -> Any:

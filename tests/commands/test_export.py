@@ -59,9 +59,10 @@ def test_exported_model_contains_a_torchvision_encoder(
 ) -> None:
     weights = squeezenet_weights(tmp_path)
     images = IMAGES if size == 32 else IMAGES.repeat(3, axis=1).repeat(3, axis=2)
-    # Random weights give features with tiny deviations, by which a standardization would multiply the rounding.
+    # Random weights give features with tiny deviations, by which a standardization or ridge regression would multiply
+    # the rounding.
     keys = {"encoder": "torchvision:squeezenet1_1", "encoder_weights": str(weights), "encoder_size": size}
-    result = finished(tmp_path, images, **keys, standardize=False)
+    result = finished(tmp_path, images, **keys, standardize=False, base="FedAvg")
     assert main(["export", str(tmp_path / "run"), "--onnx"]) == 0
     printed = capsys.readouterr().out
     tensor = to_tensor(images)
@@ -72,13 +73,25 @@ def test_exported_model_contains_a_torchvision_encoder(
     np.testing.assert_allclose(computed, result.model.predict_proba(images), atol=1e-5)
 
 
+@pytest.mark.parametrize("side", [16, 4])
+def test_exported_model_contains_an_onnx_encoder(tmp_path: Path, side: int) -> None:
+    file = write_onnx(tmp_path / "encoder.onnx", side=side)
+    result = finished(tmp_path, IMAGES, encoder=f"onnx:{file}")
+    assert main(["export", str(tmp_path / "run"), "--onnx"]) == 0
+    tensor = to_tensor(IMAGES)
+    if side == 4:
+        tensor = torch.nn.functional.interpolate(tensor, size=(4, 4), mode="bicubic", antialias=True).clamp(-1, 1)
+    computed = run_onnx(tmp_path / "run" / "model.onnx", tensor.numpy())
+    np.testing.assert_allclose(computed, result.model.predict_proba(IMAGES), atol=1e-5)
+
+
 def test_exported_model_of_another_encoder_reads_features_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write_onnx(tmp_path / "encoder.onnx")
+    file = write_onnx(tmp_path / "encoder.onnx", batch=4)
     result = finished(tmp_path, IMAGES, encoder=f"onnx:{file}")
     assert main(["export", str(tmp_path / "run"), "--onnx"]) == 0
-    assert "features of onnx:encoder.onnx" in capsys.readouterr().out
+    assert "features of onnx:encoder.onnx" in capsys.readouterr().out, "it has a fixed batch size"
     session = onnxruntime.InferenceSession(str(tmp_path / "run" / "model.onnx"), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape[1:] == [5]
     assert result.probabilities.shape == (9, 2)

@@ -63,9 +63,6 @@ OTHERS = (
     "fedmmd",
     "fedopt",
     "feddf",
-    "fedridge",
-    "models",
-    "preferred",
     "private",
     "fedaux",
     "shot",
@@ -165,11 +162,22 @@ def test_three_ranks_give_the_bytes_of_one_process(tmp_path: Path, one_process: 
     for name in ("paper", "scaffold", "fedavg", *OTHERS):
         assert outputs(tmp_path / name) == outputs(one_process(name))
         assert losses(tmp_path / name) == losses(one_process(name))
-    assert '"predicting_model": 2.0' in (tmp_path / "preferred" / "metrics.jsonl").read_text()
     assert outputs(tmp_path / "begun") == outputs(one_process("tuned"))
     assert outputs(tmp_path / "mlp-teachers") == outputs(one_process("mlp")), "the ranks compute the server's logits"
     logged_alone, logged_ranks = losses(one_process("mlp")), losses(tmp_path / "mlp-teachers")
     assert [line[-2:] for line in logged_ranks] == [line[-2:] for line in logged_alone], "the logits are not counted"
+
+
+@pytest.mark.slow
+def test_models_per_client_and_closed_form_on_three_ranks_give_the_bytes_of_one_process(
+    tmp_path: Path, one_process: Callable[[str], Path]
+) -> None:
+    names = ("models", "preferred", "fedridge")
+    several(tmp_path, 3, *(command(tmp_path, name) for name in names))
+    for name in names:
+        assert outputs(tmp_path / name) == outputs(one_process(name))
+        assert losses(tmp_path / name) == losses(one_process(name))
+    assert '"predicting_model": 2.0' in (tmp_path / "preferred" / "metrics.jsonl").read_text()
 
 
 @pytest.mark.slow
