@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,20 @@ def test_evidence_setups_are_distinct() -> None:
     requests = [(setup.config, *sorted(setup.changes)) for setup in SETUPS.values()]
     assert len(set(requests)) == len(SETUPS)
     assert len({setup.title for setup in SETUPS.values()}) == len(SETUPS)
+
+
+def test_final_labels_tables_count_covered_intervals_and_mark_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks" / "evidence"), *sys.path])
+    script = importlib.import_module("final_labels")
+    ours = [
+        {"setup": "ring", "seed": 0, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.8], "final": 0.8, "stated": 0.7,
+         "interval": [0.6, 0.9], "calibration_error": 0.02, "covered": 0.9, "set_size": 1.0},
+        {"setup": "ring", "seed": 1, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.6], "final": 0.6, "stated": 0.8,
+         "interval": [0.7, 0.9], "calibration_error": 0.06, "covered": 0.8, "set_size": 1.5},
+        {"setup": "ring", "seed": 2, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.7], "final": 0.7, "stated": None},
+    ]  # fmt: skip
+    theirs = {"setup": "ring", "seed": 0, "algorithm": "FedAvg", "accuracy": [0.2, 0.5]}
+    final = script.final_table([*ours, theirs]).splitlines()[-1]
+    assert "| 0.550 / 0.550 / **0.700** ± 0.100 | 0.350 / 0.350 / 0.500 |" in final
+    statements = script.statements_table([*ours, theirs]).splitlines()[-1]
+    assert statements.startswith("| **all** | 3 | 2 | 1 of 2 | 0.150 | 0.200 | 0.250 | 0.040 | 0.060 | 0.850 | 0.800 |")
