@@ -2,6 +2,7 @@
 
     python benchmarks/evidence/curves.py DATA OUT SETUP[,SETUP] ALGORITHM[,ALGORITHM] SEED[,SEED] [KEY=VALUE ...]
     python benchmarks/evidence/curves.py --show OUT     # a table of what is there
+    python benchmarks/evidence/curves.py --draw OUT/SETUP.json FIGURE.png FedAvg Scaffold MrTF:tuned
 
 One JSON file per setup in OUT has one entry per algorithm, changes and seed; what is there is not run again. The
 accuracies are those of `mrtf run` with the same settings and one thread. Labels are used only for scoring.
@@ -100,6 +101,26 @@ def show(out: str) -> None:
             print(f"| {' | '.join(cells)} |")
 
 
+def draw(results: str, figure: str, *algorithms: str) -> None:
+    """Draw the mean curve of each algorithm over its seeds, with the range of the seeds."""
+    import matplotlib.pyplot as plt
+
+    by_algorithm = json.loads(Path(results).read_text())
+    (seeds,) = {len(by_algorithm[name]) for name in algorithms}
+    canvas, axes = plt.subplots(figsize=(7.5, 4.5))
+    for name in algorithms:
+        curves = list(zip(*by_algorithm[name].values(), strict=True))
+        rounds = range(1, len(curves) + 1)
+        (line,) = axes.plot(rounds, [statistics.fmean(each) for each in curves], label=name.split(",")[0])
+        axes.fill_between(rounds, list(map(min, curves)), list(map(max, curves)), color=line.get_color(), alpha=0.15)
+    axes.set(xlabel="round", ylabel="accuracy", title=f"{SETUPS[Path(results).stem].title}, {seeds} seeds")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    canvas.tight_layout()
+    canvas.savefig(figure, dpi=100)
+
+
 def _scores(curve: list[float]) -> tuple[float, float, float]:
     """Mean over rounds, last ten, final."""
     return statistics.mean(curve), statistics.mean(curve[-10:]), curve[-1]
@@ -132,6 +153,8 @@ def _run_one(folder: Path, name: str, algorithm: str, seed: int, changes: tuple[
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--show"] and len(sys.argv) == 3:
         show(sys.argv[2])
+    elif sys.argv[1:2] == ["--draw"] and len(sys.argv) > 4:
+        draw(*sys.argv[2:])
     elif len(sys.argv) < 6:
         sys.exit(__doc__)
     else:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from curves import ROOT, algorithm_changes, run_curve
 from setups import HELD_OUT, OURS, SETUPS
-from trust import calibration_error
+from trust import calibration_error, calibration_error_by_chance
 
 import mrtf_fedml
 from mrtf_fedml.config.loader import apply_overrides, read_config
@@ -72,6 +72,7 @@ def _statements(result: Any, labels: Any) -> dict[str, Any]:
         **stated,
         "validation_samples": summary["validation_samples"],
         "calibration_error": calibration_error(probability, correct),
+        "by_chance": calibration_error_by_chance(probability),
         "covered": float(np.mean([str(label) in each for label, each in zip(labels, sets, strict=True)])),
         "set_size": float(sets.str.len().mean()),
     }
@@ -104,11 +105,14 @@ def final_table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def statements_table(runs: Sequence[dict[str, Any]]) -> str:
-    """One line per setup, and one for all: interval, calibration and prediction sets of `tuned`."""
+    """One line per setup, and one for all: interval, calibration and prediction sets of `tuned`.
+
+    *By chance* is the calibration error that perfect probabilities have with so many samples.
+    """
     lines = [
         "| setup | runs | stated | interval contains the truth | mean distance | largest | width of the interval | "
-        "calibration error | largest | sets of 90 % contain the truth | smallest | classes per set |",
-        "|" + "---|" * 12,
+        "calibration error | by chance | largest | sets of 90 % contain the truth | smallest | classes per set |",
+        "|" + "---|" * 13,
     ]
     ours = [each for each in runs if each["algorithm"] == OURS]
     setups = dict.fromkeys(each["setup"] for each in ours)
@@ -120,14 +124,15 @@ def statements_table(runs: Sequence[dict[str, Any]]) -> str:
             inside = sum(each["interval"][0] <= each["final"] <= each["interval"][1] for each in stated)
             distance = [abs(each["stated"] - each["final"]) for each in stated]
             width = [each["interval"][1] - each["interval"][0] for each in stated]
-            error, covered, size = (
-                [each[key] for each in stated] for key in ("calibration_error", "covered", "set_size")
+            error, chance, covered, size = (
+                [each[key] for each in stated] for key in ("calibration_error", "by_chance", "covered", "set_size")
             )
             numbers = [statistics.fmean(distance), max(distance), statistics.fmean(width), statistics.fmean(error)]
-            numbers += [max(error), statistics.fmean(covered), min(covered), statistics.fmean(size)]
+            numbers += [statistics.fmean(chance), max(error), statistics.fmean(covered), min(covered)]
+            numbers.append(statistics.fmean(size))
             cells += [f"{inside} of {len(stated)}", *(f"{number:.3f}" for number in numbers)]
         else:
-            cells += [""] * 9
+            cells += [""] * 10
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -194,6 +194,14 @@ def calibration_error(probability: Any, correct: Any, bins: int = 10) -> float:
     )
 
 
+def calibration_error_by_chance(probability: Any, draws: int = 200) -> float:
+    """The mean calibration error of so many samples whose labels are right with exactly these probabilities."""
+    rng = np.random.default_rng(0)
+    return statistics.fmean(
+        calibration_error(probability, rng.random(len(probability)) < probability) for _ in range(draws)
+    )
+
+
 def per_label_table(runs: list[dict[str, Any]]) -> str:
     """Calibration, prediction sets and accepted labels: one line per setup, over the runs that state an estimate."""
     lines = [

@@ -38,13 +38,15 @@ def test_final_labels_tables_count_covered_intervals_and_mark_the_best(monkeypat
     script = importlib.import_module("final_labels")
     ours = [
         {"setup": "ring", "seed": 0, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.8], "final": 0.8, "stated": 0.7,
-         "interval": [0.6, 0.9], "calibration_error": 0.02, "covered": 0.9, "set_size": 1.0},
+         "interval": [0.6, 0.9], "calibration_error": 0.02, "by_chance": 0.02, "covered": 0.9, "set_size": 1.0},
         {"setup": "ring", "seed": 1, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.6], "final": 0.6, "stated": 0.8,
-         "interval": [0.7, 0.9], "calibration_error": 0.06, "covered": 0.8, "set_size": 1.5},
+         "interval": [0.7, 0.9], "calibration_error": 0.06, "by_chance": 0.02, "covered": 0.8, "set_size": 1.5},
         {"setup": "ring", "seed": 2, "algorithm": "MrTF:tuned", "accuracy": [0.4, 0.7], "final": 0.7, "stated": None},
     ]  # fmt: skip
     theirs = {"setup": "ring", "seed": 0, "algorithm": "FedAvg", "accuracy": [0.2, 0.5]}
     final = script.final_table([*ours, theirs]).splitlines()[-1]
     assert "| 0.550 / 0.550 / **0.700** ± 0.100 | 0.350 / 0.350 / 0.500 |" in final
     statements = script.statements_table([*ours, theirs]).splitlines()[-1]
-    assert statements.startswith("| **all** | 3 | 2 | 1 of 2 | 0.150 | 0.200 | 0.250 | 0.040 | 0.060 | 0.850 | 0.800 |")
+    assert statements.startswith(
+        "| **all** | 3 | 2 | 1 of 2 | 0.150 | 0.200 | 0.250 | 0.040 | 0.020 | 0.060 | 0.850 | 0.800 |"
+    )
