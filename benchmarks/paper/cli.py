@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", metavar="N", type=int, help="seeds 0 to N-1 (1; 3 for logi)")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="concurrent runs; they share the cores (1)")
     parser.add_argument("--data", metavar="DIR", default="~/fedml_data", help="folder of the datasets (~/fedml_data)")
+    parser.add_argument("--download", action="store_true", help="download missing data that torchvision can download")
     parser.add_argument(
         "--stand-in",
         metavar="[NAME=]DATA",
@@ -83,6 +84,8 @@ def reproduce(options: argparse.Namespace) -> int:
         return 0
     if experiment is None:
         return _page(request, options.page)
+    if options.download:
+        request.data_folder.download(experiment.required_datasets(request))
     request.data_folder.require(experiment.required_datasets(request), experiment.name)
     _require_writable(request.out)
     return _run(experiment, request)

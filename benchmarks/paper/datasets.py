@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from mrtf_fedml.config import DataSettings
+from mrtf_fedml.data.formatting import format_list
 from mrtf_fedml.data.sources import SOURCES, Source, idx, leaf, load_source, mnistm, svhn
+from mrtf_fedml.data.sources.downloads import download_dataset, list_downloads
 from mrtf_fedml.data.sources.files import find_file
 from mrtf_fedml.data.subsampling import evenly_spaced_rows
 from mrtf_fedml.errors import UserError, suggest_name
@@ -281,10 +283,18 @@ class DataFolder:
                 f"{self.folder / name}.npz"
                 for name in missing
             )
+            can_download = [DATASETS[name].title for name in missing if list_downloads(name)]
+            offer = f"Download {format_list(can_download)} with --download; or put" if can_download else "Put"
             raise UserError(
-                f"{experiment} needs missing data: {files}. Put them there, name another folder with --data, or "
+                f"{experiment} needs missing data: {files}. {offer} them there, name another folder with --data, or "
                 "replace them with --stand-in"
             )
+
+    def download(self, names: Iterable[str]) -> None:
+        """Download the missing datasets that torchvision can download; `require` refuses the others."""
+        for name in self.missing(names):
+            if list_downloads(name):
+                download_dataset(name, self.folder)
 
     def data(self, name: str) -> Data:
         """The data used for the dataset; call `require` first."""

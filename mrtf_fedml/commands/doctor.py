@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from ..version import __version__
 
@@ -167,9 +167,14 @@ def check_disk() -> Check:
 def check_home() -> Check:
     """FedML writes to ~/.fedml."""
     folder = Path.home() / ".fedml"
-    existing = folder if folder.exists() else folder.parent
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
     remedy = "set HOME to a folder that can be written, as in HOME=/tmp/me mrtf run ..."
-    return Check("home", os.access(existing, os.W_OK), f"FedML writes to {folder}", remedy)
+    try:
+        # Permissions do not tell: root has them on file systems that cannot be written.
+        with TemporaryFile(dir=existing):
+            return Check("home", True, f"FedML writes to {folder}")
+    except OSError as error:
+        return Check("home", False, f"FedML cannot write to {folder} ({error.strerror})", remedy)
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..data.formatting import unescape_formula
 from ..errors import UserError
+from ..training.evaluation import CONFIDENCE
 from ..training.run_directory import RunDirectory, diff_configs
 
 _HEAD = ("folder", "started", "data", "algorithm", "rounds", "accuracy", "state")
@@ -35,7 +36,7 @@ def list_runs(folder: str) -> str:
     if not rows:
         return f"no run in {folder}"
     has_estimate = any(row[_HEAD.index("accuracy")].startswith("~") for row in rows)
-    return _table([_HEAD, *rows]) + ("\n~ estimated by the clients, with its standard error" if has_estimate else "")
+    return _table([_HEAD, *rows]) + (f"\n~ estimated by the clients, with its {CONFIDENCE:.0%} interval" if has_estimate else "")
 
 
 def compare_runs(first: str, second: str) -> str:
@@ -113,10 +114,10 @@ def _accuracy(summary: dict[str, Any] | None) -> str:
         return "-"
     if summary["accuracy"] is not None:
         return f"{summary['accuracy']:.4f}"
-    estimate, stderr = summary.get("estimated_accuracy"), summary.get("estimated_accuracy_stderr")
-    if estimate is None:
+    if summary.get("estimated_accuracy") is None:
         return "unknown"
-    return f"~{estimate:.2f}" if stderr is None else f"~{estimate:.2f} ± {stderr:.2f}"
+    low, high = summary["estimated_accuracy_interval"]
+    return f"~{summary['estimated_accuracy']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _state(summary: dict[str, Any] | None, done: int) -> str:

@@ -41,6 +41,21 @@ def test_doctor_with_a_missing_option_returns_zero_with_a_note(
     assert "note     extra" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("home", ["/proc", "/proc/nobody", "/dev/null"])
+def test_check_home_fails_where_even_root_cannot_write(monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setenv("HOME", home)
+    check = under_test.check_home()
+    assert not check.passed
+    assert f"{home}/.fedml" in check.found
+    assert "HOME=" in check.remedy
+
+
+def test_check_home_passes_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "new"))
+    assert under_test.check_home().passed
+    assert list(tmp_path.iterdir()) == []
+
+
 def package(folder: Path, name: str, version: str, code: str) -> None:
     """An installed distribution `name` whose import runs `code`."""
     (folder / name).mkdir()

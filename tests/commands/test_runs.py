@@ -17,7 +17,7 @@ def test_runs_prints_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixt
     write_run(tmp_path / "scored", config=sections, algorithm="MrTF", accuracy=0.5, interrupted=False, stopped=None)
     by_loader = {"data_args": {**data, "loader": "mine:load"}, "train_args": train}
     keys = {"algorithm": "MrTF", "accuracy": None, "stop_reason": None, "warnings": ["a", "b"]}
-    keys |= {"estimated_accuracy": 0.8, "estimated_accuracy_stderr": 0.05}
+    keys |= {"estimated_accuracy": 0.8, "estimated_accuracy_interval": [0.7, 0.86]}
     write_run(tmp_path / "unlabelled", config=by_loader, labelled=False, interrupted=True, **keys)
     write_run(tmp_path / "going", config=sections, ended=False)
     write_run(tmp_path / "young", config=sections, ended=False, metrics=[])
@@ -34,7 +34,7 @@ def test_runs_prints_one_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixt
     printed = [[row[0].strip(), *(cell.strip() for cell in row[2:])] for row in cells]
     assert printed == [
         ["scored", "digits", "MrTF", "3/3", "0.5000", "finished"],
-        ["unlabelled", "mine:load", "MrTF", "3/3", "~0.80 ± 0.05", "interrupted, 2 warnings"],
+        ["unlabelled", "mine:load", "MrTF", "3/3", "~0.80 (0.70 to 0.86)", "interrupted, 2 warnings"],
         ["going", "digits", "MrTF", "3/3", "-", "not ended"],
         ["young", "digits", "MrTF", "0/3", "-", "no round finished"],
         ["broken", "-", "-", "-", "-", "its files cannot be read"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.paper import datasets
 from benchmarks.paper.catalogue import EXPERIMENTS, find_experiment, parse_presets
 from benchmarks.paper.comparison import _same_domain_note
 from benchmarks.paper.datasets import DATASETS, DataFolder, has_dataset
@@ -110,6 +111,10 @@ def test_data_folder_finds_datasets_or_names_the_missing_files(tmp_path: Path) -
         assert str(tmp_path / file) in str(refused.value)
     assert str(tmp_path / "svhn.npz") in str(refused.value)
     assert "--stand-in" in str(refused.value)
+    assert "MNIST, SVHN with --download" in str(refused.value)
+    with pytest.raises(UserError) as other:
+        data_folder.require(["mnistm"], "data")
+    assert "--download" not in str(other.value), "nobody offers that file to programs"
     write_mnist(tmp_path / "MNIST" / "raw")
     write_svhn(tmp_path)
     write_femnist(tmp_path / "femnist")
@@ -119,6 +124,23 @@ def test_data_folder_finds_datasets_or_names_the_missing_files(tmp_path: Path) -
     np.savez(tmp_path / "cifar100.npz", **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
     data = DataFolder(tmp_path).data("cifar100")
     assert (data.sizes, data.stand_in, data.args["dataset"]) == ((9, 9, 3), "", "npz")
+
+
+def test_download_fetches_only_missing_datasets_that_can_be_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mnist(tmp_path / "MNIST" / "raw")
+    fetched: list[str] = []
+
+    def fetch(name: str, folder: Path) -> None:
+        fetched.append(name)
+        write_svhn(folder)
+
+    monkeypatch.setattr(datasets, "download_dataset", fetch)
+    data_folder = DataFolder(tmp_path)
+    data_folder.download(["mnist", "svhn", "mnistm"])
+    assert fetched == ["svhn"]
+    assert data_folder.missing(["mnist", "svhn", "mnistm"]) == ["mnistm"]
 
 
 def test_has_dataset_accepts_the_datasets_own_folder(tmp_path: Path) -> None:
