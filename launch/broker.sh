@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by test.sh after environment.sh: `ensure_broker` sees to it that the tests over MQTT find a real broker.
+# Sourced by test.sh after environment.sh: `ensure_broker` finds or installs a real broker for the tests over MQTT.
 #
 # Debian's mosquitto where the system has it; installed where we are root; else amqtt from PyPI, in an environment of
 # its own beside the tests' (it wants another typer than FedML does), where tests/backends/cross_silo/broker.py looks.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by test.sh after environment.sh: `ensure_browser` sees to it that the tests of the reports find Chromium.
+# Sourced by test.sh after environment.sh: `ensure_browser` finds or installs Chromium for the tests of the reports.
 #
 # Debian's chromium where the system has it; installed where we are root. Where neither can be, it returns 1, and
 # test.sh leaves the tests marked `browser` out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrtf_fedml.cli import main
+from mrtf_fedml.cli import main, run_command
 from mrtf_fedml.version import __version__
 from tests.conftest import small_config, write_yaml
 
@@ -164,3 +165,23 @@ def test_closed_pipe_is_no_error() -> None:
     finally:
         os.close(here)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_failed_import_points_to_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(options: argparse.Namespace) -> int:
+        raise ImportError("No module named 'pkg_resources'")
+
+    assert run_command(fail, argparse.Namespace(), "interrupted") != 0
+    printed = capsys.readouterr().err
+    assert "pkg_resources" in printed
+    assert "mrtf doctor" in printed
+
+
+def test_home_that_fedml_cannot_write_names_the_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(options: argparse.Namespace) -> int:
+        raise PermissionError(13, "Permission denied", "/home/me/.fedml/data")
+
+    assert run_command(fail, argparse.Namespace(), "interrupted") == 2
+    printed = capsys.readouterr().err
+    assert "/home/me/.fedml/data" in printed
+    assert "HOME=" in printed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from fedml.core.mlops import MLOpsConfigs, MLOpsStore
 import mrtf_fedml
 from mrtf_fedml.cli import main
 from mrtf_fedml.fedml_bridge.fedml_init import (
+    _without_false_lines,
     block_platform_calls,
     offline,
     restore_platform_calls,
@@ -105,3 +108,19 @@ def test_tracked_run_calls_the_platform_registered_or_not(monkeypatch: pytest.Mo
     finally:
         restore_platform_calls()
     assert calls == [True]
+
+
+def test_report_on_the_machine_has_no_false_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    def collect() -> None:
+        print("CUDA is not available")
+        print("MPI4py is NOT installed")
+        print("you can not connect to mqtt.fedml.ai")
+
+    _without_false_lines(collect)()
+    assert capsys.readouterr().out == "CUDA is not available\n"
+
+
+def test_warning_in_a_fedml_project_has_its_level() -> None:
+    code = "import logging, mrtf_fedml; mrtf_fedml.register(); logging.getLogger('mrtf_fedml.a').warning('careful')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "WARNING: careful" in result.stderr.splitlines()

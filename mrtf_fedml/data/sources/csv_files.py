@@ -183,7 +183,7 @@ def _check_ignored_columns(settings: DataSettings) -> None:
     for key in ("data_file", "server_file"):
         path = _table_path(settings, key)
         with _report_read_errors(path, key), _open_rows(path, settings) as (header, _, _):
-            known += header
+            known += [name for name in header if name not in known]
     _check_named_columns(_table_path(settings, "data_file"), known, settings, ("ignore_columns",))
 
 
