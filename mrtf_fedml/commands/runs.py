@@ -36,7 +36,8 @@ def list_runs(folder: str) -> str:
     if not rows:
         return f"no run in {folder}"
     has_estimate = any(row[_HEAD.index("accuracy")].startswith("~") for row in rows)
-    return _table([_HEAD, *rows]) + (f"\n~ estimated by the clients, with its {CONFIDENCE:.0%} interval" if has_estimate else "")
+    note = f"\n~ estimated by the clients, with its {CONFIDENCE:.0%} interval" if has_estimate else ""
+    return _table([_HEAD, *rows]) + note
 
 
 def compare_runs(first: str, second: str) -> str:
