@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from mrtf_fedml.cli import main
+from mrtf_fedml.training.run_directory import RunDirectory
 from mrtf_fedml.watch.live_run import LiveRun
 from mrtf_fedml.watch.page import live_page
 from tests.backends.cross_device.federation import DeviceFederation
@@ -24,6 +27,21 @@ def test_accuracy_rises_and_bucket_is_empty_at_the_end(tmp_path: Path, mqtt_s3: 
     names = {file.name for file in federation.run_dir.iterdir()}
     assert {"predictions.csv", "model.safetensors", "report.html", "summary.json", "probabilities.npy"} <= names
     assert "device 4</td>" in live_page(LiveRun(federation.run_dir))
+    assert_messages_are_logged(federation.run_dir)
     s3 = mqtt_s3["customized_training_s3_config"]
     listed = bucket_client(s3["CN_S3_ENDPOINT"]).list_objects_v2(Bucket=s3["BUCKET_NAME"])
     assert not [entry["Key"] for entry in listed.get("Contents", []) if f"_{federation.run_id}_" in entry["Key"]]
+
+
+def assert_messages_are_logged(run_dir: Path) -> None:
+    """One line per message, with the device, the round and the tensors; the chain is intact."""
+    assert main(["audit", "verify", str(run_dir)]) == 0
+    lines = [json.loads(line) for line in (run_dir / "audit.jsonl").read_text().splitlines()]
+    tensors = set(RunDirectory(run_dir).read_model()[0])
+    for kind, direction in (("task", "sent"), ("update", "received")):
+        found = [line for line in lines if (line["kind"], line.get("direction")) == (kind, direction)]
+        rounds = {(line["peer"], line["round"]) for line in found}
+        assert rounds == {(device, number) for device in range(1, 5) for number in range(5)}
+        assert all(set(line["parts"]) == tensors and line["bytes"] > 10_000 for line in found)
+    kinds = {(line["kind"], line.get("direction")) for line in lines}
+    assert {("invitation", "sent"), ("status", "received"), ("finish", "sent")} <= kinds

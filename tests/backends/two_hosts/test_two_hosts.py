@@ -40,8 +40,8 @@ def one_process(folder: Path, **changes: object) -> Path:
     return folder / "alone"
 
 
-def ended(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Well, and in time."""
+def finish(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the process has ended well."""
     try:
         assert process.wait(SECONDS) == 0, log.read_text(errors="replace")[-3000:]
     finally:
@@ -60,7 +60,7 @@ def test_ranks_on_two_hosts(tmp_path: Path, hosts: TwoHosts) -> None:
         config = small_config(backend="MPI", refine_on=refine_on, run_dir=str(run_dir))
         file = write_yaml(tmp_path / f"{refine_on}.yaml", config)
         log = tmp_path / f"{refine_on}.log"
-        ended(hosts.start("alpha", *mpirun, "mrtf", "run", "--cf", str(file), log=log), log)
+        finish(hosts.start("alpha", *mpirun, "mrtf", "run", "--cf", str(file), log=log), log)
         assert len(read_metrics(run_dir)) == 2
     assert (
         output_bytes(tmp_path / "server") == output_bytes(tmp_path / "teachers") == output_bytes(one_process(tmp_path))
@@ -103,7 +103,7 @@ def test_silos_reconnect_after_broken_link_and_predictions_are_equal(
         assert done <= len(read_metrics(tmp_path / "run")) <= done + 1, "no round is finished without its silos"
         hosts.mend()
         for rank, process in enumerate(processes):
-            ended(process, tmp_path / f"{rank}.log")
+            finish(process, tmp_path / f"{rank}.log")
     finally:
         for process in processes:
             if process.poll() is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..cross_silo.transports.base import Direction, MessageRecord
 from . import protocol
 from .transport import CONNECTED, DeviceTransport
 
@@ -115,6 +117,8 @@ class Coordinator:
         self.on_update: Callable[[int, dict[str, Any]], None] = lambda client, message: None
         #: Called with a client that has connected and has no task.
         self.on_online: Callable[[int], None] = lambda client: None
+        #: Called with every message before it is sent, and with every message of a device.
+        self.observers: list[Callable[[MessageRecord], None]] = []
         self._ids = list(ids)
         self._server = server
         self._parameters = train, data
@@ -127,13 +131,43 @@ class Coordinator:
         for client in self.membership.next_invitations():
             device = self._ids[client]
             start = protocol.start_message(topics.run, topics.server, device, *self._parameters)
+            self.observe("sent", device, start)
             self.transport.publish(topics.start(device), start)
         return self._handle_next(seconds)
 
-    def send_task(self, client: int, kind: int, round_index: int, key: str) -> None:
-        """Tell a device the key of its model; `kind` is INIT or SYNC."""
+    def send_task(self, client: int, kind: int, round_index: int, key: str, model: bytes, parts: Sequence[str]) -> None:
+        """Send a device the key of its model in the bucket.
+
+        Args:
+            client: of the device.
+            kind: INIT or SYNC.
+            round_index: of the task.
+            key: of the model.
+            model: the content under that key, for the observers.
+            parts: the names of its tensors.
+        """
         device = self._ids[client]
-        self._send(device, protocol.task_message(kind, self._server, device, round_index, key))
+        message = protocol.task_message(kind, self._server, device, round_index, key)
+        self._send(device, message, model, parts)
+
+    def observe(
+        self,
+        direction: Direction,
+        device: int,
+        message: Mapping[str, Any],
+        model: bytes = b"",
+        parts: Sequence[str] = (),
+    ) -> None:
+        """Pass a message, and the model whose key it has, to the observers."""
+        if not self.observers:
+            return
+        kind = protocol.get_integer(message, protocol.TYPE) if protocol.TYPE in message else None
+        name = "invitation" if kind is None else protocol.KINDS.get(kind, "unknown")
+        round_index = protocol.get_integer(message, protocol.ROUND) if name in ("task", "update") else None
+        payload = json.dumps(message).encode() + model
+        record = MessageRecord(direction, device, name, round_index, payload, tuple(parts))
+        for observer in self.observers:
+            observer(record)
 
     def finish_devices(self, seconds: float) -> None:
         """Tell all devices that the run has ended; wait up to `seconds` until the connected ones have finished."""
@@ -179,8 +213,11 @@ class Coordinator:
             raise protocol.UnreadableMessage("its sender is another device")
         kind = protocol.get_integer(message, protocol.TYPE)
         if kind == protocol.UPDATE:
+            # Observed there, with its model.
             self.on_update(client, message)
-        elif kind == protocol.STATUS and message.get(protocol.CLIENT_STATUS) == protocol.FINISHED:
+            return
+        self.observe("received", self._ids[client], message)
+        if kind == protocol.STATUS and message.get(protocol.CLIENT_STATUS) == protocol.FINISHED:
             self.membership.mark_offline(client)
             self._finished.add(client)
         elif kind == protocol.STATUS and message.get(protocol.CLIENT_STATUS) == protocol.ONLINE:
@@ -189,5 +226,6 @@ class Coordinator:
             if is_new:
                 self.on_online(client)
 
-    def _send(self, device: int, message: dict[str, Any]) -> None:
+    def _send(self, device: int, message: dict[str, Any], model: bytes = b"", parts: Sequence[str] = ()) -> None:
+        self.observe("sent", device, message, model, parts)
         self.transport.publish(self.transport.topics.to_device(device), message)

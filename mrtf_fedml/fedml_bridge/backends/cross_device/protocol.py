@@ -21,6 +21,9 @@ INIT, SYNC, CHECK, FINISH = 1, 2, 6, 7
 #: Device to server: trained model, status.
 UPDATE, STATUS = 3, 5
 
+#: The names of the message types in the audit log.
+KINDS = {INIT: "task", SYNC: "task", CHECK: "check", FINISH: "finish", UPDATE: "update", STATUS: "status"}
+
 ONLINE = "ONLINE"
 FINISHED = "FINISHED"
 OFFLINE = "OFFLINE"

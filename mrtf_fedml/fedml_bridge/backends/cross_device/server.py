@@ -27,6 +27,7 @@ from ...adapters import AlgorithmAggregator, make_adapters
 from ...fedml_init import uses_platform
 from ...runner import RunOptions
 from ...session import Session
+from ..cross_silo.party import audit_messages
 from . import protocol
 from .coordinator import Coordinator
 from .device_models import ModelConverter, UnusableModel
@@ -105,11 +106,17 @@ class DeviceServer(Backend):
         #: The devices that have received a model since they connected.
         self._initialized: set[int] = set()
         self._round, self._model_key = -1, ""
+        #: The model of the round as it is stored in the bucket, and the names of its tensors.
+        self._model, self._parts = b"", list[str]()
         self._pending: set[int] = set()
         self._replies: dict[int, Reply] = {}
 
     def run(self) -> None:
         """Run all rounds; then tell the devices that the run has ended."""
+        with audit_messages(self.coordinator.observers, self.session.directory.path):
+            self._run()
+
+    def _run(self) -> None:
         try:
             if self.session.run.rounds_left:
                 self._wait_for_devices(self.settings.train.client_num_in_total)
@@ -130,7 +137,8 @@ class DeviceServer(Backend):
     def train_clients(self, tasks: RoundTasks) -> list[Reply]:
         """Send the devices the model and wait for their updates."""
         self._round, self._replies = tasks.round, {}
-        self._model_key = self.transport.upload_model(tasks.round, self.converter.to_mnn(tasks.weights))
+        self._model, self._parts = self.converter.to_mnn(tasks.weights), list(tasks.weights)
+        self._model_key = self.transport.upload_model(tasks.round, self._model)
         self._pending = set(tasks.clients)
         for client in tasks.clients:
             self._send_task(client)
@@ -155,7 +163,7 @@ class DeviceServer(Backend):
     def _send_task(self, client: int) -> None:
         kind = protocol.SYNC if client in self._initialized else protocol.INIT
         self._initialized.add(client)
-        self.coordinator.send_task(client, kind, self._round, self._model_key)
+        self.coordinator.send_task(client, kind, self._round, self._model_key, self._model, self._parts)
 
     def _wait_for_updates(self) -> None:
         """Wait until every selected device has replied or is lost, or the time is over."""
@@ -191,19 +199,25 @@ class DeviceServer(Backend):
         self.membership.mark_alive(client)
         if round_index != self._round or client not in self._pending:
             # A late update shows only that its device is alive.
+            self.coordinator.observe("received", device, message)
             self.transport.remove_model(device, key)
             return
+        content = b""
         try:
             samples = protocol.get_integer(message, protocol.SAMPLES)
             content = self.transport.fetch_model(device, key, self.converter.max_bytes)
             if not 0 < samples <= _MAX_SAMPLES:
                 raise protocol.UnreadableMessage(f"its number of samples is {samples}")
-            # The app does not report a loss.
-            self._replies[client] = ClientUpdate(client, samples, self.converter.to_state_dict(content), loss=None)
-            self._pending.discard(client)
-            self.membership.mark_connected(client)
+            weights = self.converter.to_state_dict(content)
         except (protocol.UnreadableMessage, UnusableModel) as error:
+            self.coordinator.observe("received", device, message, content)
             self._record_failure(client, str(error))
+            return
+        self.coordinator.observe("received", device, message, content, list(weights))
+        # The app does not report a loss.
+        self._replies[client] = ClientUpdate(client, samples, weights, loss=None)
+        self._pending.discard(client)
+        self.membership.mark_connected(client)
 
 
 def make_device_server(

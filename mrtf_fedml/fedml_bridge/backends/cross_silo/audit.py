@@ -1,4 +1,4 @@
-"""audit.jsonl: one line per message that left or reached a party, chained by hashes; and how to verify it.
+"""audit.jsonl: one line per message that left or reached a silo or a server, chained by hashes; and how to verify it.
 
 Each line ends with a hash of the line and of the hash before it, so that no line can be changed, removed or inserted
 without changing every later hash. A process begins with a line of the kind `start` and ends with one of the kind `end`,

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from ....version import __version__
 from .audit import AuditLog
 from .payload_validation import PayloadSchema
 from .protocol import SERVER, new_incarnation
-from .transports.base import Outbox, PartyAddress, Transport, Unreachable, run_in_thread
+from .transports.base import MessageRecord, Outbox, PartyAddress, Transport, Unreachable, run_in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -53,21 +53,9 @@ class Party:
         self.transport = _make_transport(args, self.address, settings)
         self.outbox = Outbox(self.try_send)
 
-    @contextmanager
-    def audit_messages(self, folder: Path) -> Iterator[None]:
+    def audit_messages(self, folder: Path) -> AbstractContextManager[None]:
         """Log every message that is sent or received in the block to audit.jsonl in this folder."""
-        log = AuditLog(folder, self.address.own_id, __version__)
-        # Outside of the main thread, since Ctrl-C could leave the log's lock held.
-        self.transport.observers.append(lambda message: run_in_thread(lambda: log.record(message)))
-        reason = ""
-        try:
-            yield
-        except BaseException as error:
-            reason = str(error) or type(error).__name__
-            raise
-        finally:
-            self.transport.observers.clear()
-            log.close(reason)
+        return audit_messages(self.transport.observers, folder, self.address.own_id)
 
     def receive(self, seconds: float) -> Message | None:
         """The next message, or None if none arrives in `seconds`."""
@@ -88,6 +76,25 @@ class Party:
             _log.info("rank %d could not send to %s: %s", self.rank, message.get_receiver_id(), error)
             return False
         return True
+
+
+@contextmanager
+def audit_messages(
+    observers: list[Callable[[MessageRecord], None]], folder: Path, party: int = SERVER
+) -> Iterator[None]:
+    """Log every message that these observers see in the block to audit.jsonl in this folder."""
+    log = AuditLog(folder, party, __version__)
+    # Outside of the main thread, since Ctrl-C could leave the log's lock held.
+    observers.append(lambda message: run_in_thread(lambda: log.record(message)))
+    reason = ""
+    try:
+        yield
+    except BaseException as error:
+        reason = str(error) or type(error).__name__
+        raise
+    finally:
+        observers.clear()
+        log.close(reason)
 
 
 def is_silo(args: Any) -> bool:

@@ -76,9 +76,10 @@ class MessageRecord:
         direction: `sent` before the first attempt to send it, so that it may have been lost; `failed` if it could not
             be delivered in time; `received` after its duplicates have been dropped and before it is handled.
         peer: the id of the other party, as the message names it.
-        kind: `task`, `update`, `status`, `heartbeat` or `finish`; `unknown` for a message of another type.
+        kind: `task`, `update`, `status`, `heartbeat` or `finish`; with devices also `invitation` and `check`; `unknown`
+            for a message of another type.
         round: the round index, for tasks and updates.
-        payload: the message as `codec.encode` encodes it.
+        payload: the message as `codec.encode` encodes it; with devices its JSON, followed by the model.
         parts: the names of the tensors in the message.
     """
 
