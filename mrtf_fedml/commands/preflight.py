@@ -35,7 +35,10 @@ _MAX_GRPC_BYTES = 2**31
 
 def main(options: argparse.Namespace) -> int:
     """Print a table of checks; the exit code is 1 if one fails."""
-    settings = RunSettings.from_config(load_configuration(options.cf, options.set))
+    config = load_configuration(options.cf, options.set)
+    # A check opens no run at Weights & Biases.
+    config["tracking_args"] = {**config.get("tracking_args", {}), "enable_wandb": False}
+    settings = RunSettings.from_config(config)
     rank = party_rank(options, settings)
     if rank is None or settings.common.training_type != "cross_silo":
         raise UserError("mrtf preflight checks a party of a federation: training_type: cross_silo (common_args)")
@@ -74,6 +77,11 @@ def _check_certificate(settings: RunSettings, rank: int) -> Iterator[Check]:
         return
     from ..fedml_bridge.backends.cross_silo.transports.tls import check_own_certificate, read_own_certificate
 
+    key = Path(str(silo.tls_key)).expanduser()
+    if key.is_file():
+        is_private = not key.stat().st_mode & 0o077
+        found = f"{silo.tls_key} can be read by {'its owner only' if is_private else 'other users of this machine'}"
+        yield Check("key", is_private, found, f"chmod 600 {silo.tls_key}", required=False)
     try:
         check_own_certificate(silo, rank)
         expires = read_own_certificate(silo).expires

@@ -26,11 +26,9 @@ def configuration(folder: Path, **changes: Any) -> Path:
     return write_yaml(folder / "shared.yaml", config)
 
 
-def invite(folder: Path, *words: str, **changes: Any) -> int:
+def invite(folder: Path, *words: str, server: str = "127.0.0.1:9000", **changes: Any) -> int:
     file = configuration(folder, **changes)
-    return main(
-        ["invite", "--cf", str(file), "--server", "127.0.0.1:9000", "--out", str(folder / "made"), *(words or NAMES)]
-    )
+    return main(["invite", "--cf", str(file), "--server", server, "--out", str(folder / "made"), *(words or NAMES)])
 
 
 @pytest.fixture
