@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from ..data.in_memory import to_array
 from ..data.preprocessing import Preprocessing, to_samples
 from ..data.sources.source import is_text
+from ..diagnostics.label_trust import Calibration
 from ..diagnostics.reference import ReferenceStatistics
 from ..errors import UserError
 from ..models import predict_logits
 from ..models.outputs import row_ids
 from ..training.evaluation import format_estimate
+from ..training.outputs import ABSTAIN, LabelTrust
 from ..training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Classifier(nn.Module):
         input_shape: Sequence[int],
         classes: Sequence[Any],
         reference: ReferenceStatistics | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         super().__init__()
         self.net = net.cpu().eval()
@@ -49,6 +52,7 @@ class Classifier(nn.Module):
         self._preprocessing = preprocessing
         self._input_shape = tuple(input_shape)
         self._reference = reference
+        self._calibration = calibration
 
     def preprocess(self, x: Any) -> Tensor:
         """The network's inputs for these samples [N, ...]."""
@@ -85,25 +89,51 @@ class Classifier(nn.Module):
 
         A Python warning is issued for each sentence that `check` returns.
         """
-        labels, found = self._predict_and_check(x)
-        for sentence in found:
+        logits, found = self._predict_and_check(x)
+        for sentence in found or []:
             warnings.warn(sentence, UserWarning, stacklevel=2)
-        return labels
+        return self.classes[logits.argmax(dim=1).numpy()]
+
+    def predict_table(self, x: Any) -> pandas.DataFrame:
+        """One row per sample: label, confidence, and how far the label can be trusted, as in predictions.csv.
+
+        The latter where the run has calibrated its confidences and `check` finds no difference to the run's samples;
+        a Python warning is issued for each difference.
+        """
+        import pandas
+
+        logits, found = self._predict_and_check(x)
+        for sentence in found or []:
+            warnings.warn(sentence, UserWarning, stacklevel=2)
+        probabilities = logits.float().softmax(dim=1)
+        trust = LabelTrust.unknown(probabilities)
+        if self._calibration is not None and found == []:
+            trust = self._calibration.assess(probabilities)
+        labels = self.classes[logits.argmax(dim=1).numpy()]
+        return pandas.DataFrame(
+            {
+                "label": labels,
+                "confidence": probabilities.max(dim=1).values.numpy(),
+                "probability_correct": trust.probability_correct.numpy(),
+                "prediction_set": trust.format_sets([str(name) for name in self.classes]),
+                "decision": np.where(trust.is_accepted.numpy(), labels.astype(str), ABSTAIN),
+            }
+        )
 
     def check(self, x: Any) -> list[str]:
         """One sentence per difference between these samples and those that the run has labelled; empty if none."""
-        return self._predict_and_check(x)[1]
+        return self._predict_and_check(x)[1] or []
 
-    def _predict_and_check(self, x: Any) -> tuple[npt.NDArray[Any], list[str]]:
+    def _predict_and_check(self, x: Any) -> tuple[Tensor, list[str] | None]:
+        """The logits [N, C], and the differences to the run's samples; None if they cannot be compared."""
         inputs = self.preprocess(x)
-        predicted = predict_logits(self.net, inputs).argmax(dim=1).cpu()
-        labels = self.classes[predicted.numpy()]
+        logits = predict_logits(self.net, inputs).cpu()
         if self._reference is None:
-            return labels, []
+            return logits, None
         names = [str(name) for name in self.classes]
         preprocessing = self._preprocessing
-        return labels, self._reference.find_differences(
-            inputs, predicted, names, preprocessing.features, preprocessing.standardizer
+        return logits, self._reference.find_differences(
+            inputs, logits.argmax(dim=1), names, preprocessing.features, preprocessing.standardizer
         )
 
 
@@ -176,9 +206,16 @@ class Result:
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Labels of more samples of the same kind; a Python warning if they differ from those of the run."""
+        return self._require_model().predict(x)
+
+    def predict_table(self, x: Any) -> pandas.DataFrame:
+        """Labels of more samples of the same kind, and how far each can be trusted (`Classifier.predict_table`)."""
+        return self._require_model().predict_table(x)
+
+    def _require_model(self) -> Classifier:
         if self.model is None:
             raise UserError("there is no model, as the teachers predict; give label() a student, such as student='mlp'")
-        return self.model.predict(x)
+        return self.model
 
     def table(self) -> pandas.DataFrame:
         """One row per sample: id, label, confidence, and how far the label can be trusted, as in predictions.csv."""

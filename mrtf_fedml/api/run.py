@@ -21,6 +21,7 @@ from ..config import RunSettings
 from ..config.loader import apply_values, read_config, warn_about_similar_keys
 from ..config.schema import Config
 from ..data import TransductiveDataset, load
+from ..diagnostics.label_trust import CALIBRATION_FILE, Calibration
 from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..errors import UserError
 from ..fedml_bridge.runner import RunOptions, run_configuration
@@ -104,7 +105,8 @@ def run_dataset(
     assert finished.model is not None
     directory = RunDirectory.open(finished.run_dir)
     reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
-    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes, reference)
+    calibration = Calibration.from_json(directory.read_json(CALIBRATION_FILE))
+    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes, reference, calibration)
     return read_result(directory, classifier, classes, dataset.ids, keep)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..config import RunSettings
 from ..data.inference_inputs import read_inference_inputs
 from ..data.preprocessing import Preprocessing
+from ..diagnostics.label_trust import CALIBRATION_FILE, Calibration
 from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
 from ..errors import UserError
 from ..training.outputs import predict_with_saved_model, predictions_csv
@@ -37,7 +38,9 @@ def main(options: argparse.Namespace) -> int:
 def predict(
     run_dir: str, samples: str, out: str | None = None, changes: Sequence[str] = (), force: bool = False
 ) -> tuple[str, list[str]]:
-    """Write index, id, label, class name and confidence of each sample.
+    """Write index, id, label, class name, confidence of each sample, and how far its label can be trusted.
+
+    The latter where the run has calibrated its confidences, and the samples are like those of the run.
 
     Args:
         run_dir: the run directory.
@@ -59,21 +62,25 @@ def predict(
     settings = RunSettings.from_config(apply_changes(directory.read_config(), list(changes)))
     inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
     logits = predict_with_saved_model(weights, facts, inputs, build_other_model)
+    found = _differences(directory, facts, inputs, logits.argmax(dim=1))
+    calibration = Calibration.from_json(directory.read_json(CALIBRATION_FILE))
+    trust = None if calibration is None or found != [] else calibration.assess(logits.softmax(dim=1))
     try:
-        file.write_text(predictions_csv(logits, ids, facts["class_names"]))
+        file.write_text(predictions_csv(logits, ids, facts["class_names"], trust))
     except OSError as error:
         raise UserError(f"{str(file)!r} cannot be written ({error.strerror}); name another with --out") from None
     message = f"{len(ids)} sample{'' if len(ids) == 1 else 's'} labelled: {file}"
     of_run = directory.read_json("summary.json").get("warnings") or []
     if of_run:
         message += f"\nThe run has {len(of_run)} warnings, which apply to these labels too: see its report.html"
-    return message, _differences(directory, facts, inputs, logits.argmax(dim=1))
+    return message, found or []
 
 
-def _differences(directory: RunDirectory, facts: dict[str, Any], inputs: Tensor, predicted: Tensor) -> list[str]:
+def _differences(directory: RunDirectory, facts: dict[str, Any], inputs: Tensor, predicted: Tensor) -> list[str] | None:
+    """One warning per difference to the run's samples; None if they cannot be compared."""
     reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
     if reference is None:
-        return []
+        return None
     preprocessing = Preprocessing.from_json(facts["preprocessing"], tuple(inputs.shape[1:]))
     return reference.find_differences(
         inputs, predicted, facts["class_names"], preprocessing.features, preprocessing.standardizer

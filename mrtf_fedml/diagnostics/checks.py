@@ -35,7 +35,7 @@ from .accuracy_estimate import (
     warn_refining_hurts,
 )
 from .client_consistency import find_suspects, warn_inconsistent_clients, warn_suspects
-from .label_trust import assess_labels, summarize_trust
+from .label_trust import CALIBRATION_FILE, Calibration, summarize_trust
 from .shift import (
     NeighbourStatistics,
     describe_shift,
@@ -181,13 +181,14 @@ class RunChecks(Callback):
         common, probabilities = run.settings.common, evidence.logits.double().softmax(dim=1).cpu()
         known = None if run.known_labels is None else run.known_labels.labels
         others = torch.ones(len(probabilities), dtype=torch.bool) if known is None else known < 0
-        trust = LabelTrust.unknown(probabilities, common.accept)
+        trust, calibration = LabelTrust.unknown(probabilities, common.accept), None
         if stated.accuracy_of_others is not None and bool(others.any()):
-            assessed = assess_labels(
-                run.evaluations, stated.accuracy_of_others, probabilities[others], common.coverage, common.accept
-            )
+            calibration = Calibration.fit(run.evaluations, common.coverage, common.accept)
+            assessed = calibration.assess(probabilities[others], stated.accuracy_of_others)
             for name in ("probability_correct", "prediction_sets", "is_accepted"):
                 getattr(trust, name)[others] = getattr(assessed, name)
+        # A resumed run may have no calibration where it had one before.
+        run.directory.write_json(CALIBRATION_FILE, {} if calibration is None else calibration.to_json())
         return trust if known is None else trust.with_known_labels(known)
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:

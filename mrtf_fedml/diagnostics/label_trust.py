@@ -7,6 +7,7 @@ like these; where no accuracy is estimated, there is none of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,50 +24,79 @@ Array = npt.NDArray[np.float64]
 LEVELS = (0.99, 0.95, 0.9)
 
 
-def assess_labels(
-    evaluations: Mapping[int, EvaluationCounts],
-    accuracy: float,
-    probabilities: Tensor,
-    coverage: float,
-    accept: float | None,
-) -> LabelTrust:
-    """Calibrate the confidences, and make prediction sets and decisions.
+#: The file of a run directory with the calibration.
+CALIBRATION_FILE = "calibration.json"
 
-    Args:
-        evaluations: by client; at least one has a sample.
-        accuracy: the estimated one, of these samples.
-        probabilities: of the server's samples, [M, C].
+
+@dataclass(frozen=True)
+class Calibration:
+    """How the model's probabilities become those of being right, prediction sets and decisions.
+
+    Attributes:
+        slope: of the logistic regression on the logit of the confidence (Platt 1999).
+        intercept: of it.
+        threshold: the least probability of a class in a prediction set.
         coverage: of the prediction sets, in (0, 1).
         accept: the least probability of an accepted label; None accepts all whose set has one class.
     """
-    counts = [each for each in evaluations.values() if each.samples > 0]
-    caps = weight_caps([each.samples for each in counts])
-    confidence = sum(cap * each.confidence.double().numpy() for cap, each in zip(caps, counts, strict=True))
-    true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
-    probabilities = probabilities.double().cpu()
-    confidences = probabilities.max(dim=1).values
-    correct = torch.from_numpy(calibrate(np.asarray(confidence), confidences.numpy(), accuracy))
-    sets = probabilities >= conformal_threshold(np.asarray(true_class), coverage)
-    sets[torch.arange(len(sets)), probabilities.argmax(dim=1)] = True
-    is_accepted = sets.sum(dim=1) == 1
-    if accept is not None:
-        is_accepted = correct >= accept
-    return LabelTrust(correct, sets, is_accepted)
+
+    slope: float
+    intercept: float
+    threshold: float
+    coverage: float
+    accept: float | None
+
+    @classmethod
+    def fit(cls, evaluations: Mapping[int, EvaluationCounts], coverage: float, accept: float | None) -> Calibration:
+        """From the clients' histograms; at least one client has a sample."""
+        counts = [each for each in evaluations.values() if each.samples > 0]
+        caps = weight_caps([each.samples for each in counts])
+        confidence = sum(cap * each.confidence.double().numpy() for cap, each in zip(caps, counts, strict=True))
+        true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
+        slope, intercept = fit_confidence(np.asarray(confidence))
+        return cls(slope, intercept, conformal_threshold(np.asarray(true_class), coverage), coverage, accept)
+
+    def assess(self, probabilities: Tensor, accuracy: float | None = None) -> LabelTrust:
+        """How far the labels of these probabilities [M, C] can be trusted.
+
+        With an estimated accuracy the intercept is moved so that the mean over the samples is that accuracy: a model
+        that was refined on these samples is more confident of them than of the clients'.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import expit
+
+        probabilities = probabilities.double().cpu()
+        scores = self.slope * clipped_logit(probabilities.max(dim=1).values).numpy() + self.intercept
+        if accuracy is not None:
+            target = min(max(accuracy, 1e-3), 1 - 1e-3)
+            scores = scores + brentq(lambda move: float(expit(scores + move).mean()) - target, -60.0, 60.0)
+        correct = torch.from_numpy(np.asarray(expit(scores)))
+        sets = probabilities >= self.threshold
+        sets[torch.arange(len(sets)), probabilities.argmax(dim=1)] = True
+        is_accepted = sets.sum(dim=1) == 1 if self.accept is None else correct >= self.accept
+        return LabelTrust(correct, sets, is_accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `CALIBRATION_FILE`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Calibration | None:
+        """The inverse of `to_json`; None for another content."""
+        try:
+            numbers = {name: float(content[name]) for name in ("slope", "intercept", "threshold", "coverage")}
+            accept = content["accept"]
+            return cls(**numbers, accept=None if accept is None else float(accept))
+        except (KeyError, TypeError, ValueError):
+            return None
 
 
-def calibrate(histogram: Array, confidences: Array, accuracy: float) -> Array:
-    """The probability that each label is right, [M]: Platt's scaling of the confidence (1999).
-
-    The logistic regression is fitted to the histogram. Its intercept is then moved so that the mean over the server's
-    samples is the estimated accuracy: a model that was refined on these samples is more confident of them.
+def fit_confidence(histogram: Array) -> tuple[float, float]:
+    """Slope and intercept of P(right) = expit(slope * logit(confidence) + intercept), fitted to a histogram.
 
     Args:
         histogram: held-out samples that are predicted wrong, and right, by bins of the confidence, [2, bins].
-        confidences: of the server's samples, [M].
-        accuracy: the estimated accuracy.
     """
-    from scipy.optimize import brentq
-    from scipy.special import expit
     from sklearn.linear_model import LogisticRegression
 
     centres = np.concatenate([LOGIT_EDGES[:1], (LOGIT_EDGES[1:] + LOGIT_EDGES[:-1]) / 2, LOGIT_EDGES[-1:]])
@@ -77,10 +107,7 @@ def calibrate(histogram: Array, confidences: Array, accuracy: float) -> Array:
     weights = np.concatenate([histogram[0], histogram[1], [1.0, 1.0]])
     used = weights > 0
     fitted = LogisticRegression().fit(points[used], outcomes[used], sample_weight=weights[used])
-    scores = fitted.decision_function(clipped_logit(torch.from_numpy(confidences)).numpy()[:, None])
-    target = min(max(accuracy, 1e-3), 1 - 1e-3)
-    shift = brentq(lambda move: float(expit(scores + move).mean()) - target, -60.0, 60.0)
-    return np.asarray(expit(scores + shift))
+    return float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
 
 
 def conformal_threshold(histogram: Array, coverage: float) -> float:

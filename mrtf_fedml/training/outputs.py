@@ -70,6 +70,13 @@ class LabelTrust:
         nothing = torch.full((samples,), math.nan, dtype=torch.float64)
         return cls(nothing, sets, torch.full((samples,), accept is None))
 
+    def format_sets(self, class_names: Sequence[str]) -> list[str]:
+        """The classes of each prediction set, separated by ` | `; empty if not known."""
+        return [
+            " | ".join(class_names[label] for label in classes.nonzero().flatten().tolist())
+            for classes in self.prediction_sets
+        ]
+
     def with_known_labels(self, labels: Tensor) -> LabelTrust:
         """The same, where `labels` [M] has the known label of a sample, or -1: a known label is right."""
         is_known = labels >= 0
@@ -97,10 +104,7 @@ def format_predictions(
     """
     trust = LabelTrust.unknown(probabilities) if trust is None else trust
     correct = ["" if math.isnan(each) else f"{each:.6f}" for each in trust.probability_correct.tolist()]
-    sets = [
-        " | ".join(class_names[label] for label in classes.nonzero().flatten().tolist())
-        for classes in trust.prediction_sets
-    ]
+    sets = trust.format_sets(class_names)
     confidences, labels = probabilities.max(dim=1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -181,8 +185,8 @@ def predict_with_saved_model(
     return predict_logits(model, inputs)
 
 
-def predictions_csv(logits: Tensor, ids: list[str], class_names: list[str]) -> str:
+def predictions_csv(logits: Tensor, ids: list[str], class_names: list[str], trust: LabelTrust | None = None) -> str:
     """predictions.csv of these logits: one row per id, or one per position of each sample."""
     positions = len(logits) // len(ids)
     names = row_ids(ids, None if positions == 1 else positions)
-    return format_predictions(logits.softmax(dim=1), names, class_names)
+    return format_predictions(logits.softmax(dim=1), names, class_names, trust)

@@ -76,6 +76,10 @@ def test_result_predict_warns_of_samples_in_other_units() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result.predict(x[:120])
+        table = result.predict_table(x[:120])
+    assert table["label"].tolist() == result.predict(x[:120]).tolist()
+    is_calibrated = result.summary["estimated_accuracy"] is not None
+    assert table["probability_correct"].notna().all() == is_calibrated
     shifted = x[:50] * [1, 1, 1.8] + [0, 0, 32]
     with pytest.warns(UserWarning, match="feature 2"):
         result.predict(shifted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from mrtf_fedml.cli import main
+from mrtf_fedml.diagnostics.label_trust import CALIBRATION_FILE
 from tests.conftest import small_config, write_yaml
 from tests.data.sources.formats import random_images, write_image
 
@@ -84,6 +87,16 @@ def test_predict_warns_of_other_units_and_does_not_overwrite(
     assert "--force" in capsys.readouterr().err
     assert main(["predict", str(run_dir), files["server_file"], "--out", str(out), "--force"]) == 0
     assert out.read_bytes() != before
+    # How far a label can be trusted is stated for samples like those of the run alone.
+    calibration = {"slope": 0.5, "intercept": 1.0, "threshold": 0.0, "coverage": 0.9, "accept": None}
+    (run_dir / CALIBRATION_FILE).write_text(json.dumps(calibration))
+    assert main(["predict", str(run_dir), files["server_file"], "--out", str(out), "--force"]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert all(float(row["probability_correct"]) > 0.7 for row in rows)
+    assert {row["prediction_set"] for row in rows} == {"high | low"}
+    assert {row["decision"] for row in rows} == {"abstain"}
+    assert main([*arguments, "--force"]) == 3
+    assert {row["probability_correct"] for row in csv.DictReader(out.open())} == {""}
 
 
 def test_predict_reads_a_table_by_column_names(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from mrtf_fedml.algorithms.evaluation import EvaluationCounts, evaluate
 from mrtf_fedml.diagnostics.accuracy_estimate import estimate_accuracy
-from mrtf_fedml.diagnostics.label_trust import assess_labels, summarize_trust
+from mrtf_fedml.diagnostics.label_trust import Calibration, summarize_trust
 from mrtf_fedml.training.outputs import ABSTAIN, LabelTrust, format_predictions
 
 
@@ -44,7 +46,7 @@ def trust() -> tuple[LabelTrust, Tensor, Tensor]:
     logits, labels = draw(2000, seed=99)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    return assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.9, accept=None), logits, labels
+    return Calibration.fit(reported, 0.9, None).assess(logits.softmax(dim=1), estimate.accuracy), logits, labels
 
 
 def test_probabilities_of_an_overconfident_model_are_calibrated(trust: tuple[LabelTrust, Tensor, Tensor]) -> None:
@@ -70,7 +72,7 @@ def test_accept_gives_only_labels_that_are_right_often_enough() -> None:
     logits, labels = draw(2000, seed=98)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    assessed = assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.9, accept=0.8)
+    assessed = Calibration.fit(reported, 0.9, 0.8).assess(logits.softmax(dim=1), estimate.accuracy)
     right = (logits.argmax(dim=1) == labels)[assessed.is_accepted].double()
     assert 100 < len(right) < 2000
     assert float(right.mean()) >= 0.8
@@ -84,7 +86,7 @@ def test_few_held_out_samples_give_sets_of_all_classes() -> None:
     logits, _ = draw(50, seed=97)
     estimate = estimate_accuracy(reported, logits.argmax(dim=1))
     assert estimate is not None
-    assessed = assess_labels(reported, estimate.accuracy, logits.softmax(dim=1), coverage=0.95, accept=None)
+    assessed = Calibration.fit(reported, 0.95, None).assess(logits.softmax(dim=1), estimate.accuracy)
     assert assessed.prediction_sets.all()
     assert not assessed.is_accepted.any()
 
@@ -105,3 +107,17 @@ def test_predictions_file_has_probability_set_and_decision() -> None:
     known = LabelTrust(torch.tensor([0.97, 0.5]), sets, torch.tensor([True, False]))
     lines = format_predictions(probabilities, ["a", "b"], ["x", "y"], known).splitlines()
     assert lines[1:] == ["0,a,0,x,0.900000,0.970000,x,x", "1,b,1,y,0.550000,0.500000,x | y,abstain"]
+
+
+def test_stored_calibration_gives_the_same_trust_to_more_samples() -> None:
+    fitted = Calibration.fit(evaluations(), coverage=0.9, accept=0.8)
+    stored = Calibration.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert stored == fitted
+    logits, labels = draw(4000, seed=99)
+    trust = stored.assess(logits.softmax(dim=1))
+    right = logits.argmax(dim=1) == labels
+    # Like the clients' samples: their histogram needs no correction.
+    assert float(trust.probability_correct.mean()) == pytest.approx(float(right.double().mean()), abs=0.03)
+    assert float(right[trust.is_accepted].double().mean()) > 0.8
+    assert Calibration.from_json({}) is None
+    assert Calibration.from_json({**fitted.to_json(), "slope": "steep"}) is None
