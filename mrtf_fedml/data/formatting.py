@@ -26,7 +26,7 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<>&~|#$]|:(?=//)|(?<=www)\.")
 _SURROGATE = 0xDC00
 
 #: Numbers of clients in a sentence.
-_CLIENTS = re.compile(r"\b([Cc]lients? )([0-9]+(?:(?:, | and )[0-9]+(?! more))*)\b")
+_CLIENTS = re.compile(r"\b((?:client|Client)s? )([0-9]+(?:(?:, | and )[0-9]+(?! more))*)\b")
 
 #: Messages show at most this many characters of a foreign string.
 MAX_SHOWN = 60
