@@ -2,6 +2,8 @@
 
     python benchmarks/attacks.py --out attacks.jsonl            # runs what the file does not have yet
     python benchmarks/attacks.py --out attacks.jsonl --table    # prints the table of docs/explanation/security.md
+    python benchmarks/attacks.py --out honest.jsonl --honest usps.npz             # what the defence costs without a lie
+    python benchmarks/attacks.py --out honest.jsonl --honest usps.npz --table
 
 scikit-learn's digits (1198 at the silos, 599 on the server), all silos in every round. One process simulates all silos;
 the last silo's update is replaced after its client rule, so that the server receives what it would receive over a
@@ -15,11 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +35,12 @@ from mrtf_fedml.algorithms import ClientTask, ClientUpdate, MrTF
 from mrtf_fedml.algorithms.mrtf.client_validation import COUNTS
 from mrtf_fedml.algorithms.types import Weights
 from mrtf_fedml.fedml_bridge import session
+from mrtf_fedml.training import outliers
 
 #: (silos, partition)
 SETUPS = ((5, "iid"), (10, "iid"), (5, "dirichlet"), (10, "dirichlet"))
 SEEDS = (0, 1, 2)
-ROUNDS = 8
+ROUNDS = 12
 #: The bar: accuracy lost against the federation without the silo.
 HARMLESS = 0.05
 #: No lie, and no such silo.
@@ -184,6 +189,11 @@ def both(one: Lie, other: Lie) -> Lie:
     return lambda task, update, last: other(task, one(task, update, last), last)
 
 
+def late(lie: Lie, rounds: int) -> Lie:
+    """A lie in the last rounds only."""
+    return lambda task, update, last: update if task.round < ROUNDS - rounds else lie(task, update, last)
+
+
 def with_matching_variate(task: ClientTask, honest: ClientUpdate, lie: ClientUpdate) -> ClientUpdate:
     """The lie with the control variate that follows from its weights, so that the two do not contradict each other."""
     names = [name for name in honest.payload if name in task.weights]
@@ -250,6 +260,8 @@ LIES: dict[str, Lie] = {
     "sign flipped x8": scaled(-8.0),
     "sign flipped x0.3": scaled(-0.3),
     "unchanged": scaled(0.0),
+    "sign flipped x8, last round": late(scaled(-8.0), 1),
+    "rotated x8, last two rounds": late(permuted_head(8.0, rotate), 2),
     "zeros": zeros,
     "copy": copied,
     "1e30": huge,
@@ -272,6 +284,8 @@ RARE = {
     "labels random",
     "sign flipped x0.3",
     "unchanged",
+    "sign flipped x8, last round",
+    "rotated x8, last two rounds",
     "labels 3 and 8 swapped",
     "labels all 0, x8",
     "scaled x100",
@@ -346,7 +360,7 @@ def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
                 "epochs": 3,
                 "batch_size": 32,
                 "client_optimizer": "sgd",
-                "learning_rate": 0.1,
+                "learning_rate": 0.05,
             },
             "mrtf_args": {"preset": "tuned", "refine_steps": 30},
         }
@@ -366,6 +380,53 @@ def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
     }
 
 
+#: Honest federations whose clients differ: clients in total and per round, and the partition.
+HONEST_SETUPS: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "Dirichlet 0.1": (20, 5, {"partition_method": "dirichlet", "partition_alpha": 0.1}),
+    "Dirichlet 0.5": (10, 5, {"partition_method": "dirichlet", "partition_alpha": 0.5}),
+    "3 classes per client": (20, 5, {"partition_method": "label", "classes_per_client": 3}),
+}
+
+
+def measure_honest(file: str, name: str, seed: int, is_defended: bool) -> dict[str, Any]:
+    """One run without a lie: the accuracy after each round, how often an update was changed, and warned clients."""
+    clients, per_round, partition = HONEST_SETUPS[name]
+    bounds = outliers.MAX_RATIO, outliers.EXCLUSION_RATIO
+    if not is_defended:
+        outliers.MAX_RATIO = outliers.EXCLUSION_RATIO = math.inf
+    data = {"dataset": "npz", "data_file": file, "client_samples": 2000, "server_samples": 350, **partition}
+    train = {
+        "federated_optimizer": "MrTF",
+        "client_num_in_total": clients,
+        "client_num_per_round": per_round,
+        "comm_round": 20,
+        "epochs": 3,
+        "batch_size": 10,
+        "client_optimizer": "sgd",
+        "learning_rate": 0.03,
+        "momentum": 0.9,
+    }
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            config = {
+                "common_args": {"random_seed": seed, "run_dir": f"{folder}/run", "keep_features": False},
+                "data_args": data,
+                "model_args": {"model": "mlp", "hidden_size": 64},
+                "train_args": train,
+                "mrtf_args": {"preset": "tuned", "refine_steps": 100},
+            }
+            mrtf_fedml.run(config, progress=False)
+            lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+            summary = json.loads(Path(folder, "run", "summary.json").read_text())
+    finally:
+        outliers.MAX_RATIO, outliers.EXCLUSION_RATIO = bounds
+    return {
+        "acc": [line["acc"] for line in lines],
+        "changed": sum(len(line.get("outlier_clients", {})) + len(line["excluded_clients"]) for line in lines),
+        "named": sum(names_silo(summary, client) for client in range(clients)),
+    }
+
+
 def names_silo(result: dict[str, Any], silo: int) -> bool:
     """Whether a warning of the run names the silo."""
     return any(f"client {silo} " in warning for warning in result["warnings"])
@@ -379,32 +440,65 @@ def main() -> None:
     parser.add_argument("--only", default="", help="lies whose name contains this")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--setups", default="", help="such as 5-iid,10-dirichlet")
+    parser.add_argument("--honest", help="USPS as .npz: measure honest federations with and without the defence")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     results = {tuple(row["case"]): row for row in map(json.loads, lines)}
-    if not options.table:
-        names = [HONEST, WITHOUT, *LABELS, *LIES]
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    cases: list[tuple[Any, ...]]
+    run: Callable[..., dict[str, Any]]
+    if options.honest is not None:
+        honest = (
+            (name, seed, is_defended) for seed in seeds for name in HONEST_SETUPS for is_defended in (True, False)
+        )
+        cases, run, show = list(honest), partial(measure_honest, options.honest), print_cost
+    else:
         # Rare lies last, so that a measurement that is cut short has all seeds of the others.
         cases = [
             (silos, partition, seed, name)
             for is_rare in (False, True)
-            for seed in map(int, options.seeds.split(","))
+            for seed in seeds
             for silos, partition in SETUPS
             if not options.setups or f"{silos}-{partition}" in options.setups.split(",")
-            for name in names
+            for name in (HONEST, WITHOUT, *LABELS, *LIES)
             if (name in RARE) == is_rare and options.only in name
         ]
-        for case in cases:
-            if case in results:
-                continue
-            row = {"case": case, **measure(*case)}
+        run, show = measure, print_table
+    if options.table:
+        show(results)
+        return
+    for case in cases:
+        if case not in results:
+            row = {"case": case, **run(*case)}
             print(row, flush=True)
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        return
-    print_table(results)
+
+
+def print_cost(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+    """One row per honest federation: the accuracy with the defence, and less that without it."""
+    print(
+        "| federation | seeds | accuracy | last ten rounds | cost at the end | cost in the last ten | updates changed |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name in HONEST_SETUPS:
+        seeds = [seed for each, seed, is_defended in results if each == name and is_defended]
+        pairs = [
+            (results[name, seed, True], results[name, seed, False]) for seed in seeds if (name, seed, False) in results
+        ]
+        if not pairs:
+            continue
+        last = [[statistics.mean(run["acc"][-10:]) for run in pair] for pair in pairs]
+        columns = [
+            [run["acc"][-1] for run, _ in pairs],
+            [one for one, _ in last],
+            [other["acc"][-1] - run["acc"][-1] for run, other in pairs],
+            [other - one for one, other in last],
+        ]
+        changed = ", ".join(str(run["changed"]) for run, _ in pairs)
+        print(f"| {name} | {len(pairs)} | {' | '.join(map(_spread, columns))} | {changed} |")
 
 
 def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:

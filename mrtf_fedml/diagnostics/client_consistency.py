@@ -33,7 +33,8 @@ _KNOWN_SHARE = 0.3
 _CONTRADICTING, _MARGIN = 0.6, 0.25
 #: A model that predicts one class for so many samples teaches nothing, unless the others' do so too.
 _ONE_CLASS, _OTHERS_ONE_CLASS = 0.9, 0.5
-#: A client is named if it is suspect in more than this fraction of its rounds, and in so many.
+#: A client is named if it is suspect in more than this fraction of its rounds, and in so many; or in so many of the
+#: run's last rounds, which matter most for the model that predicts.
 _SUSPECT_FRACTION, _MIN_SUSPECT_ROUNDS = 0.5, 2
 #: More clients than this are named in one warning.
 _MAX_NAMED = 5
@@ -76,9 +77,12 @@ def find_suspects(teacher_labels: Tensor, clients: Sequence[int], targets: Tenso
 
 
 def warn_suspects(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning for each client that was suspect in most of its rounds, from the lines of metrics.jsonl.
+    """A warning for each client that was suspect in most of its rounds or in the run's last ones.
 
     If there are many, they have one warning together.
+
+    Args:
+        metrics: the lines of metrics.jsonl.
     """
     rounds: Counter[str] = Counter()
     reasons: dict[str, list[str]] = {}
@@ -86,10 +90,12 @@ def warn_suspects(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         rounds.update(str(client) for client in line.get("clients") or [])
         for client, reason in (line.get("suspect_clients") or {}).items():
             reasons.setdefault(str(client), []).append(str(reason))
+    last = [line.get("suspect_clients") or {} for line in metrics[-_MIN_SUSPECT_ROUNDS:]]
     named = {
         client: found
         for client, found in sorted(reasons.items(), key=lambda each: int(each[0]))
-        if len(found) >= _MIN_SUSPECT_ROUNDS and len(found) > _SUSPECT_FRACTION * rounds[client]
+        if len(found) >= _MIN_SUSPECT_ROUNDS
+        and (len(found) > _SUSPECT_FRACTION * rounds[client] or all(client in suspects for suspects in last))
     }
     if len(named) > _MAX_NAMED:
         return [

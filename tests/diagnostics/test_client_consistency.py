@@ -36,19 +36,27 @@ def test_two_models_have_no_majority() -> None:
     assert suspects(LABELS, (LABELS + 1) % CLASSES) == []
 
 
-def test_client_is_named_if_it_is_suspect_in_most_of_its_rounds() -> None:
-    def lines(times: int, rounds: int) -> list[dict[str, object]]:
-        flagged = {"suspect_clients": {"4": "it contradicts"}}
-        return [{"clients": [3, 4], **(flagged if index < times else {})} for index in range(rounds)]
+def lines(times: int, rounds: int, first: int = 0) -> list[dict[str, object]]:
+    """Of a client that is suspect in `times` rounds from the given one on."""
+    flagged = {"suspect_clients": {"4": "it contradicts"}}
+    return [{"clients": [3, 4], **(flagged if first <= index < first + times else {})} for index in range(rounds)]
 
+
+def test_client_is_named_if_it_is_suspect_in_most_of_its_rounds() -> None:
     assert warn_suspects(lines(3, 6)) == []
     assert warn_suspects(lines(1, 1)) == [], "one round is chance"
     (warning,) = warn_suspects(lines(4, 6))
     assert "client 4 " in warning
 
 
+def test_client_that_is_suspect_in_the_last_two_rounds_is_named() -> None:
+    (warning,) = warn_suspects(lines(2, 12, first=10))
+    assert "client 4 sends does not fit the others' in 2 of 12 rounds" in warning
+    assert warn_suspects(lines(1, 12, first=11)) == []
+    assert warn_suspects(lines(2, 12, first=9)) == []
+
+
 def test_many_suspect_clients_are_named_in_one_warning() -> None:
     flagged = {str(client): "it contradicts" for client in range(8)}
-    lines = [{"clients": list(range(20)), "suspect_clients": flagged}] * 3
-    (warning,) = warn_suspects(lines)
+    (warning,) = warn_suspects([{"clients": list(range(20)), "suspect_clients": flagged}] * 3)
     assert "suspect_clients" in warning
