@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -49,6 +50,10 @@ _NO_WARNING_NOTE = (
     "Looks fine: no check found a problem. The checks cannot see every error: label a few samples by hand and "
     "compare them."
 )
+_NO_ESTIMATE_NOTE = (
+    "No check found a problem in the labels, but their accuracy is not known, nor how many can be accepted. Label 20 "
+    "samples drawn at random to estimate it: `mrtf ask RUN_DIR --random`."
+)
 _SETTING_NOTE = (
     "The server has these samples without labels. The clients have labelled data that they do not share. In each "
     "round some clients train the model on their own data, and the server averages their models. A transductive "
@@ -66,6 +71,7 @@ _METRICS_NOTE = "Metrics that the algorithm records in each round."
 _CONFIDENCE_NOTE = "The probability of the predicted class. It ranks the predictions and is not their accuracy."
 _AGREEMENT_NOTE = "The fraction of the last round's teachers that predict the sample's label."
 _EVALUATION_NOTE = "Neither the server nor any model has seen the true labels. They are used only for these scores."
+_FIRST_NOTE = "The samples of lowest confidence. `mrtf ask RUN_DIR` writes them to a file, to label them by hand."
 _UNCERTAIN_NOTE = (
     "The samples of lowest confidence, to check first. predictions.csv has all samples, and probabilities.npy the "
     "probability of every class."
@@ -118,13 +124,17 @@ def _opening_section(data: RunData, sections: Sequence[str], first_samples: str)
             f"<h1>{escape(short_title(data))}</h1>",
             f"<p>{prose(result_sentences(data))}</p>",
             warning_box([_with_capital(sentence) for sentence in warnings]),
-            "" if warnings or data.predictions is None else f"<p>{escape(_NO_WARNING_NOTE)}</p>",
+            "" if warnings or data.predictions is None else f"<p>{prose(_describe_checks(summary))}</p>",
             *(f"<p>{prose(_with_capital(sentence))}.</p>" for sentence in summary.get("notes") or []),
             number_tiles(key_numbers(data)),
             f'<div class="pair">{cards}</div>' if cards else "",
             table_of_contents(sections),
         ]
     )
+
+
+def _describe_checks(summary: Mapping[str, Any]) -> str:
+    return _NO_WARNING_NOTE if summary.get("no_estimate_because") is None else _NO_ESTIMATE_NOTE
 
 
 def _with_capital(sentence: str) -> str:
@@ -144,12 +154,16 @@ def _class_counts_card(predictions: Predictions) -> str:
 
 
 def _first_samples_card(samples: Sequence[Sample]) -> str:
-    rows = [
-        [sample.id, sample.class_name, f"{sample.confidence:.2f}", sample.second_class or "none"]
-        for sample in samples[:_FIRST_SAMPLES]
-    ]
-    head = ["id", "class", "confidence", "second class"]
-    return card(table(rows, head, "Samples to check first"), "Check these first", "The samples of lowest confidence.")
+    first = samples[:_FIRST_SAMPLES]
+    if first and all(sample.image for sample in first):
+        content = f'<div class="samples">{"".join(_sample_figure(sample) for sample in first)}</div>'
+    else:
+        rows = [
+            [sample.id, sample.class_name, f"{sample.confidence:.2f}", sample.second_class or "none"]
+            for sample in first
+        ]
+        content = table(rows, ["id", "class", "confidence", "second class"], "Samples to check first")
+    return card(content, "Check these first", _FIRST_NOTE)
 
 
 def _rounds_section(data: RunData) -> str:

@@ -23,7 +23,7 @@ _LABELS = {
     "rounds": "completed rounds",
     "rounds_requested": "requested rounds",
     "seconds": "computing time",
-    "estimated_accuracy": "accuracy, estimated by the clients",
+    "estimated_accuracy": "estimated accuracy",
     "no_estimate_because": "no estimated accuracy, because",
     "estimate_condition": "condition of the estimate",
     "validation_clients": "clients that evaluated the model",
@@ -83,6 +83,11 @@ def key_numbers(data: RunData) -> list[tuple[str, str]]:
         numbers.append((_format_fraction(float(data.predictions.confidences.mean())), "mean confidence"))
     if data.predictions is not None:
         numbers.append((f"{len(data.predictions.ids):,}", "samples labelled"))
+        acceptable = (data.summary or {}).get("acceptable")
+        if acceptable:
+            levels = " / ".join(f"{float(level):.0%}" for level in acceptable)
+            counts = " / ".join(f"{count:,}" for count in acceptable.values())
+            numbers.append((counts, f"labels to accept at {levels}: each is right with this probability or more"))
     numbers.append((str(len(data.metrics)), "rounds"))
     numbers.append((format_duration(data.seconds), "of computing"))
     return numbers
@@ -203,7 +208,8 @@ def _describe_accuracy(data: RunData, predictions: Predictions) -> str:
     evaluation = data.evaluation
     if evaluation is None:
         mean, estimate = _format_fraction(float(predictions.confidences.mean())), format_estimate(data.summary or {})
-        sentence = "" if estimate is None else f"Accuracy, estimated on the clients' held-out samples: {estimate}. "
+        basis = _describe_basis(data.summary or {})
+        sentence = "" if estimate is None else f"Accuracy, estimated on {basis}: {estimate}. "
         return f"{sentence}The true labels are not known. Mean confidence: {mean}."
     accuracy = _format_fraction(evaluation.accuracy)
     labelled = evaluation.labelled_samples
@@ -211,6 +217,13 @@ def _describe_accuracy(data: RunData, predictions: Predictions) -> str:
     sentence = f"Accuracy{f' on the {labelled} samples with a true label' if is_partial else ''}: {accuracy}"
     aggregated = aggregated_accuracy(data)
     return f"{sentence}{'' if aggregated is None else f' (aggregated model: {_format_fraction(aggregated)})'}."
+
+
+def _describe_basis(summary: Mapping[str, Any]) -> str:
+    """The samples from which the accuracy is estimated."""
+    labels = f"{summary['labels_random']} given labels" if summary.get("labels_random") else None
+    clients = "the clients' held-out samples" if summary.get("validation_clients", 1) else None
+    return " and ".join(part for part in (clients, labels) if part) or "the clients' held-out samples"
 
 
 def _describe_end(data: RunData) -> str:

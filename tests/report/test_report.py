@@ -25,7 +25,7 @@ def test_report_of_a_labelled_run(tmp_path: Path) -> None:
     assert path == tmp_path / "run" / "report.html"
     reader = read(path)
     assert reader.tags.count("svg") == 5
-    assert reader.tags.count("img") == 24
+    assert reader.tags.count("img") == 24 + 6, "the least certain, and six of them on the first screen"
     for words in (
         "40 samples labelled: digits",
         "Check these first",
@@ -83,7 +83,8 @@ def test_report_of_runs_of_every_size(tmp_path: Path, kind: dict[str, Any]) -> N
         scored = any(entry["acc"] is not None for entry in directory.read_metrics())
         assert ("No round was scored" in reader.text) == (not scored), f"inputs of {shape}"
         assert ("Least certain" in reader.text) == kind.get("ended", True), f"inputs of {shape}"
-        shown = min(24, kind.get("samples", 40)) if kind.get("ended", True) and shape and len(shape) == 3 else 0
+        samples = kind.get("samples", 40) if kind.get("ended", True) and shape and len(shape) == 3 else 0
+        shown = min(24, samples) + min(6, samples)
         assert reader.tags.count("img") == shown, f"inputs of {shape}"
 
 
@@ -176,7 +177,7 @@ def test_report_shows_all_optional_files(tmp_path: Path) -> None:
 def test_report_without_data_lacks_only_sample_images(tmp_path: Path) -> None:
     directory, evaluator = write_run(tmp_path / "run")
     whole = read(write_report(directory, torch.rand(40, 1, 4, 4), evaluator))
-    assert whole.tags.count("img") == 24
+    assert whole.tags.count("img") == 24 + 6
     again = read(write_report(directory, None, None))
     assert again.tags.count("img") == 0
     for words in ("Confusion", "Expected calibration error"):

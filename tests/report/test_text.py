@@ -63,6 +63,34 @@ def test_headline_without_labels_has_the_estimate(tmp_path: Path) -> None:
     assert f"<p>{note.capitalize()}.</p>" in write_report(directory, None, None).read_text(encoding="utf-8")
 
 
+def test_first_screen_counts_labels_to_accept_and_names_the_basis_of_the_estimate(tmp_path: Path) -> None:
+    numbers: dict[str, Any] = {
+        "estimated_accuracy": 0.6,
+        "estimated_accuracy_interval": [0.4, 0.8],
+        "validation_clients": 0,
+        "labels_random": 20,
+        "acceptable": {"0.99": 3, "0.95": 1200, "0.9": 1300},
+    }
+    directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **numbers)
+    data = read_run(directory, None, None)
+    assert "estimated on 20 given labels: 0.60" in headline(data)
+    (label,) = (label for number, label in key_numbers(data) if number == "3 / 1,200 / 1,300")
+    assert "99% / 95% / 90%" in label
+    page = write_report(directory, None, None).read_text(encoding="utf-8")
+    assert "3 / 1,200 / 1,300" in page
+    assert "Looks fine" in page
+
+
+def test_first_screen_without_an_estimate_does_not_look_fine(tmp_path: Path) -> None:
+    withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": "the samples differ"}
+    directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **withheld)
+    page = write_report(directory, torch.rand(40, 1, 8, 8), None).read_text(encoding="utf-8")
+    assert "Looks fine" not in page
+    assert "mrtf ask RUN_DIR --random" in page
+    first = page.index("Check these first")
+    assert 0 < page.index("data:image/png", first) - first < 1000, "with thumbnails"
+
+
 def test_withheld_estimate_is_shown_with_its_reason(tmp_path: Path) -> None:
     reason = "the server's samples differ from the clients'"
     withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": reason}
