@@ -101,7 +101,8 @@ def device_environment(folder: Path) -> dict[str, str]:
     venv.create(folder, with_pip=False, symlinks=True)
     home = sysconfig.get_path("purelib", "venv", vars={"base": str(folder)})
     # After the device's own packages, so that what the bootstrap installs is found first.
-    Path(home, "fedml.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    folders = [path for path in sys.path if path.endswith("site-packages")]
+    Path(home, "fedml.pth").write_text("\n".join(folders) + "\n")
     variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PIP_USER")}
     # pip would download setuptools for the build.
     return variables | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PIP_NO_BUILD_ISOLATION": "0"}

@@ -36,17 +36,23 @@ class Party:
         settings: of the run.
         schema: of the weights in messages.
         send_timeout: seconds for which a send is retried; None is `silo_timeout`.
+        is_check: whether it only asks the server what differs (`mrtf preflight`).
     """
 
     def __init__(
-        self, args: Any, settings: RunSettings, schema: PayloadSchema, send_timeout: float | None = None
+        self,
+        args: Any,
+        settings: RunSettings,
+        schema: PayloadSchema,
+        send_timeout: float | None = None,
+        is_check: bool = False,
     ) -> None:
         self.args = args
         self.settings = settings
         self.silo_settings = settings.silo
         self.incarnation = new_incarnation()
         self.schema = schema
-        self.address = _make_address(args, settings, send_timeout, schema.max_message_bytes)
+        self.address = _make_address(args, settings, send_timeout, schema.max_message_bytes, is_check)
         self.rank = self.address.rank
         #: What to do with a message, by its type.
         self.handlers: dict[Any, Callable[[Message], None]] = {}
@@ -118,7 +124,9 @@ def check_role(args: Any) -> None:
         raise UserError(f"role {role!r} does not fit rank {rank}; the server has rank 0, the silos 1, 2, ... (--rank)")
 
 
-def _make_address(args: Any, settings: RunSettings, send_timeout: float | None, max_message_bytes: int) -> PartyAddress:
+def _make_address(
+    args: Any, settings: RunSettings, send_timeout: float | None, max_message_bytes: int, is_check: bool
+) -> PartyAddress:
     if args.backend not in BACKENDS:
         raise UserError(
             f"comm_args.backend is {args.backend!r}, which does not support silos; "
@@ -131,7 +139,8 @@ def _make_address(args: Any, settings: RunSettings, send_timeout: float | None, 
         )
     ranks: Mapping[int, int] = {SERVER: 0, **_silo_ranks(args, rank, silos)}
     own_id = next(party for party, other in ranks.items() if other == rank)
-    return PartyAddress(rank, own_id, ranks, silos, send_timeout or settings.silo.silo_timeout, max_message_bytes)
+    seconds = send_timeout or settings.silo.silo_timeout
+    return PartyAddress(rank, own_id, ranks, silos, seconds, max_message_bytes, is_check)
 
 
 def _silo_ranks(args: Any, rank: int, silos: int) -> dict[int, int]:

@@ -76,7 +76,7 @@ def ask_server(
     Raises:
         RunStopped: it has not replied in time, or refuses this silo.
     """
-    party = Party(args, settings, PayloadSchema(weights))
+    party = Party(args, settings, PayloadSchema(weights), is_check=True)
     try:
         # The question leaves this party, so it is in its audit log.
         with party.audit_messages(make_silo_folder(settings, party.rank)):

@@ -58,6 +58,7 @@ class PartyAddress:
         silos: number of silos in the federation.
         send_timeout: seconds for which a send is retried.
         max_message_bytes: size of the largest message that is accepted.
+        is_check: whether it only asks the server what differs; it must not take the place of a running silo.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class PartyAddress:
     silos: int
     send_timeout: float
     max_message_bytes: int = 2**31 - 1
+    is_check: bool = False
 
 
 @dataclass(frozen=True)

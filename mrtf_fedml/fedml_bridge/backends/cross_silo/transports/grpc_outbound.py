@@ -180,6 +180,9 @@ class OutboundServer(_OutboundTransport):
             _reject(context, grpc.StatusCode.PERMISSION_DENIED, mismatch)
         if peer_digest(context.auth_context()) in self._revoked:
             _reject(context, grpc.StatusCode.PERMISSION_DENIED, f"{party_name(int(party))}: {REVOKED}")
+        if metadata.get("check") == "1" and not self.seconds_disconnected(int(party)):
+            reason = f"{party_name(int(party))} is running and connected; end it before it is checked, or wait 30 s"
+            _reject(context, grpc.StatusCode.FAILED_PRECONDITION, reason)
 
 
 class _Service(grpc.GenericRpcHandler):
@@ -210,7 +213,12 @@ class OutboundSilo(_OutboundTransport):
         check_own_certificate(settings, address.own_id)
         self._target, _ = server_addresses(args, settings)
         self._server_link = self._make_link(SERVER)
-        self._metadata = (("protocol", _PROTOCOL), ("party", str(address.own_id)), ("process", uuid.uuid4().hex))
+        self._metadata = (
+            ("protocol", _PROTOCOL),
+            ("party", str(address.own_id)),
+            ("process", uuid.uuid4().hex),
+            ("check", str(int(address.is_check))),
+        )
         proxy = find_proxy(self._target)
         options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(proxy is not None))]
         if proxy is not None:

@@ -38,7 +38,8 @@ def open_party(
 ) -> Iterator[Transport]:
     """A party's transport, in this process."""
     ranks = {number: number for number in range(silos + 1)}
-    address = PartyAddress(rank, rank, ranks, silos, send_timeout, settings.pop("max_message_bytes", 2**30))
+    limit, is_check = settings.pop("max_message_bytes", 2**30), settings.pop("is_check", False)
+    address = PartyAddress(rank, rank, ranks, silos, send_timeout, limit, is_check)
     settings = {"server_address": f"127.0.0.1:{port}"} | settings
     transport = grpc_outbound.make_outbound_transport(SimpleNamespace(), address, SiloSettings(**settings))
     try:
@@ -334,6 +335,19 @@ def test_second_process_of_a_silo_replaces_the_first_which_ends() -> None:
                 first.send(online())
             server.send(protocol.finish_message("server", 1, "over"))
             assert second.receive(PATIENCE) is not None
+
+
+def test_check_of_a_running_silo_is_rejected_and_the_silo_stays_connected() -> None:
+    (port,) = free_ports(1)
+    with open_party(0, port) as server, open_party(1, port) as running:
+        running.send(online())
+        with open_party(1, port, is_check=True) as check:
+            assert "silo1 is running and connected" in rejection_of(check)
+        running.send(online())
+        assert [server.receive(PATIENCE) is not None for _ in range(2)] == [True, True]
+    with open_party(0, port) as server, open_party(1, port, is_check=True) as check:
+        check.send(online())
+        assert server.receive(PATIENCE) is not None
 
 
 def rejection_of(silo: Transport) -> str:
