@@ -46,9 +46,10 @@ class EarlyStopping(Callback):
             self._check(run)
 
     def _check(self, run: Run) -> None:
+        plural = "s" if self.patience > 1 else ""
         if has_stalled(self._estimates, self.patience):
             run.stop(
-                f"the accuracy that the clients estimate has not improved for {self.patience} rounds "
+                f"the accuracy that the clients estimate has not improved for {self.patience} round{plural} "
                 "(train_args.early_stopping)"
             )
 

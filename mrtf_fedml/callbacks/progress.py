@@ -152,7 +152,8 @@ def format_run_summary(directory: RunDirectory) -> str:
         rows.append(("estimated", estimate))
     if summary.get("accepted_accuracy") is not None:
         given = f"{summary['samples_accepted']} labels at an estimated accuracy of {summary['accepted_accuracy']:.2f}"
-        rows.append(("decided", f"{given}; the others abstain (predictions.csv)"))
+        others = "; the others abstain" if summary["samples_accepted"] < summary["samples_labelled"] else ""
+        rows.append(("decided", f"{given}{others} (predictions.csv)"))
     rows += [("note", sentence) for sentence in summary.get("notes") or []]
     if "epsilon_server" in summary:
         rows.append(("privacy", _format_privacy(summary)))

@@ -202,7 +202,7 @@ class SiloClient(Party):
         _log.info(
             "silo %d, round %d of %d: trained on %d samples in %.1f s%s, sends %.2f MB",
             self.rank,
-            round_index,
+            round_index + 1,
             self.settings.train.comm_round,
             self.shard[2],
             seconds,
