@@ -47,7 +47,8 @@ def main() -> int:
         rounds, differences = zip(*runs, strict=True)
         print(
             f"patience {patience}: {statistics.fmean(rounds):.0f} of {ROUNDS} rounds; accuracy changes by "
-            f"{statistics.fmean(differences):+.4f} ± {statistics.stdev(differences):.4f}, at worst {min(differences):+.3f}"
+            f"{statistics.fmean(differences):+.4f} ± {statistics.stdev(differences):.4f}, "
+            f"at worst by {min(differences):+.3f}"
         )
     return 0
 
