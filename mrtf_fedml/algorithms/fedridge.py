@@ -40,6 +40,8 @@ _DEFAULT_STRENGTH = 1e-1
 _VALIDATION_FRACTION = 0.1
 #: The logits are scaled to this standard deviation, tau of Eq. 6: the softmax of plain ridge outputs is almost uniform.
 _LOGIT_SCALE = 4.0
+#: With more features than this, G has more than 800 MB, and the server needs several times as much.
+_MAX_FEATURES = 10_000
 #: Rows of h(x) that are multiplied at once, as doubles.
 _ROWS = 1024
 #: What rounding may do to sums, relative to the largest.
@@ -198,6 +200,11 @@ class FedRidge(Algorithm):
                 "FedRidge adds noise to the clients' sums, by clip and sigma (dp_args), and not to local models; "
                 "remove enable_dp, and use it as federated_optimizer and not as mrtf_args.base"
             )
+        if settings.model.initial_weights is not None and settings.model.model == "linear":
+            raise UserError(
+                "model_args.initial_weights would have no effect: FedRidge computes a linear model from sums; leave it "
+                "out, or choose another algorithm (in MrTF mrtf_args.base: FedAvg)"
+            )
         visits = math.ceil(train.client_num_in_total / train.client_num_per_round)
         self.validates = self.hparams.ridge_strength is None and train.comm_round > 1 and not privacy.is_active
         if not self.is_base and train.comm_round < visits * (2 if self.validates else 1):
@@ -219,6 +226,13 @@ class FedRidge(Algorithm):
     def init_state(self, weights: Weights) -> ServerState:
         """As a base, it keeps the layers before the last: others are broadcast, whose sums could not be added."""
         head = _head_keys(head_name(weights))
+        features = weights[head[0]].shape[1]
+        if features > _MAX_FEATURES:
+            raise UserError(
+                f"FedRidge solves for {features} features per sample, and its matrices would have "
+                f"{8e-9 * features**2:.1f} GB each; use an encoder or a model with at most {_MAX_FEATURES}, or another "
+                "algorithm (in MrTF mrtf_args.base: FedAvg)"
+            )
         body = {_BODY + key: value for key, value in weights.items() if self.is_base and key not in head}
         return replace(super().init_state(weights), memory=body)
 

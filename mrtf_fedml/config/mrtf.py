@@ -25,9 +25,9 @@ class MrTFSettings:
     #: named, your own data (`npz`, `images`, `csv`, `loader`, `own_data_file`) and FedML projects get `tuned`.
     preset: Literal["paper", "tuned"] = "paper"
     #: The algorithm whose client and server rules run before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
-    #: MeasuredScaffold, FedRidge, or package.module:Class. `auto` is MeasuredScaffold, and FedAvg where Scaffold cannot
-    #: be used: with `dp_args`, with another client_optimizer than SGD, and with clients that only train (devices,
-    #: trainers of your own).
+    #: MeasuredScaffold, FedRidge, or package.module:Class. `auto` is FedRidge for `model: linear` on an encoder's
+    #: features, otherwise MeasuredScaffold, and FedAvg where these cannot be used: with `dp_args`, with another
+    #: client_optimizer than SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: How local models are combined: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"

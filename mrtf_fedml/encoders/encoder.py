@@ -47,7 +47,8 @@ class Encoder:
     device: str = "cpu"
 
     @cached_property
-    def _function(self) -> BatchFunction:
+    def function(self) -> BatchFunction:
+        """The function of a batch, loaded when it is first needed."""
         return self.build()
 
     def __call__(self, samples: Samples) -> Tensor:
@@ -63,14 +64,9 @@ class Encoder:
         return cached_features(_cache_key(self, samples), lambda: self._encode(samples))
 
     @property
-    def function(self) -> BatchFunction:
-        """The function of a batch, loaded."""
-        return self._function
-
-    @property
     def module(self) -> nn.Module | None:
         """The encoder as a module from samples to features; None if it is not PyTorch's, or reads texts."""
-        function = getattr(self._function, "module", self._function)
+        function = getattr(self.function, "module", self.function)
         return function if isinstance(function, nn.Module) and self.reads != "text" else None
 
     def _check_samples(self, samples: Samples) -> None:
@@ -89,7 +85,7 @@ class Encoder:
             )
 
     def _encode(self, samples: Samples) -> Tensor:
-        function, parts = self._function, []
+        function, parts = self.function, []
         # Texts of similar length share a batch, since a batch is padded to its longest text.
         is_text = not isinstance(samples, Tensor)
         order = np.argsort([len(text) for text in samples] if is_text else np.zeros(len(samples)), kind="stable")

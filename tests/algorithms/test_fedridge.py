@@ -336,6 +336,11 @@ def test_models_without_a_last_linear_layer_are_refused() -> None:
         federation.ask(0)
 
 
+def test_too_many_features_are_refused_before_anything_is_computed() -> None:
+    with pytest.raises(UserError, match="86528 features"):
+        Federation().algorithm.init_state({"head.weight": torch.zeros(2, 86528), "head.bias": torch.zeros(2)})
+
+
 @pytest.mark.parametrize(
     ("changes", "match"), [({"enable_dp": True}, "enable_dp"), ({"clip": 1.0, "base": "FedRidge"}, "mrtf_args.base")]
 )

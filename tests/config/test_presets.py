@@ -35,6 +35,18 @@ def test_auto_is_fedavg_where_scaffold_cannot_be_used(change: dict[str, Any]) ->
         tuned(client_num_per_round=10, base="Scaffold", **change)
 
 
+def test_auto_is_fedridge_for_a_linear_model_on_an_encoder() -> None:
+    encoded = {"encoder": "tests.encoders.tiny:pooled", "model": "linear"}
+    assert tuned(**encoded).base.name == "FedRidge"
+    assert tuned(**encoded, client_optimizer="adam").base.name == "FedRidge", "nothing is trained"
+    assert tuned(**encoded, clip=1.0).base.name == "FedAvg"
+    assert tuned(**encoded, base="FedAvg", initial_weights="start.pt").base.name == "FedAvg"
+    with pytest.raises(UserError, match="initial_weights"):
+        tuned(**encoded, initial_weights="start.pt")
+    assert tuned(**{**encoded, "model": "mlp"}).base.name == "MeasuredScaffold"
+    assert tuned(model="linear").base.name == "MeasuredScaffold"
+
+
 def test_clients_only_train_gives_fedavg_without_validation_unless_explicit() -> None:
     def restricted(**changes: Any) -> MrTF:
         return MrTF(replace(small_settings(preset="tuned", **changes), clients_only_train=True))

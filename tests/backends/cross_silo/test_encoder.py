@@ -48,7 +48,6 @@ def test_silo_whose_encoder_differs_by_one_byte_is_refused_with_one_sentence(tmp
     other.write_bytes(content)
     changes = {"encoder": f"onnx:{encoder}", "model": "linear", "comm_round": 1, "min_clients": 2}
     with Federation(tmp_path, 2, **changes) as federation:
-        federation.comm["start_timeout"] = 30.0
         changed = deepcopy(federation.config)
         changed["model_args"]["encoder"] = f"onnx:{other}"
         federation.start(0)

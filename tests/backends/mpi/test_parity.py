@@ -200,6 +200,7 @@ def test_encoder_and_initial_weights_on_three_ranks_give_the_bytes_of_one_proces
         "model": "linear",
         "comm_round": 2,
         "preset": "tuned",
+        "base": "MeasuredScaffold",
     }
     for name, changes in (("alone", {}), ("otherwise", {"initial_weights": None})):
         file = configuration(
