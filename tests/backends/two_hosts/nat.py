@@ -38,12 +38,13 @@ class Nat:
     """Runs commands at the server or in a hospital, slows the links down and cuts them."""
 
     def __init__(self, tag: str) -> None:
-        self.routers = [f"{tag}-router-{hospital}" for hospital in HOSPITALS]
-        self.spaces = {name: f"{tag}-{name}" for name in ("server", *HOSPITALS)}
+        routers = [f"router-{hospital}" for hospital in HOSPITALS]
+        self.spaces = {name: f"{tag}-{name}" for name in ("server", *HOSPITALS, *routers)}
+        self.routers = [self.spaces[router] for router in routers]
 
     def make(self) -> None:
         server = self.spaces["server"]
-        for space in (*self.spaces.values(), *self.routers):
+        for space in self.spaces.values():
             _run("ip", "netns", "add", space)
             _run("ip", "-n", space, "link", "set", "lo", "up")
         # The server's end of all links is one bridge with one address.
@@ -67,7 +68,7 @@ class Nat:
             subprocess.run(words, input=_RULES, text=True, check=True, capture_output=True)
 
     def remove(self) -> None:
-        for space in (*self.spaces.values(), *self.routers):
+        for space in self.spaces.values():
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
     def limit_rate(self, rate: str) -> None:
@@ -86,10 +87,13 @@ class Nat:
         for router in self.routers:
             _run("ip", "netns", "exec", router, "nft", "flush", "chain", "ip", "mrtf", "cut")
 
-    def start(self, place: str, *words: str, log: Path, folder: Path | None = None) -> subprocess.Popen[bytes]:
-        """A process at the server or in a hospital, in a folder; its output goes to a file."""
+    def start(
+        self, place: str, *words: str, log: Path, folder: Path | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """A process at the server, in a hospital or on a router, in a folder; its output goes to a file."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "ignore"}
+        environment |= variables
         command = ["ip", "netns", "exec", self.spaces[place], *words]
         with log.open("wb") as output:
             return subprocess.Popen(

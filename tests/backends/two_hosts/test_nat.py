@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from mrtf_fedml.data import load
 from mrtf_fedml.training.run_directory import RunDirectory
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import wait_until
-from tests.backends.two_hosts.nat import HOSPITAL, HOSPITALS, SERVER, Nat, missing_tools, nat
+from tests.backends.two_hosts.nat import HOSPITAL, HOSPITALS, ROUTER_INSIDE, SERVER, Nat, missing_tools, nat
 from tests.backends.two_hosts.test_two_hosts import SECONDS, finish, one_process
 from tests.conftest import output_bytes, read_metrics, small_config, small_settings, write_yaml
 
@@ -45,7 +46,9 @@ def network() -> Iterator[Nat]:
 
 
 @contextmanager
-def federation(network: Nat, folder: Path, **changes: Any) -> Iterator[list[subprocess.Popen[bytes]]]:
+def federation(
+    network: Nat, folder: Path, variables: dict[str, str] | None = None, **changes: Any
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A server and two silos, each behind its own address translation, with certificates."""
     authority, processes = Authority(folder / "certificates"), []
     certificates = [authority.party("server", SERVER), authority.party("silo1"), authority.party("silo2")]
@@ -62,7 +65,8 @@ def federation(network: Nat, folder: Path, **changes: Any) -> Iterator[list[subp
         )
         file = write_yaml(folder / f"{rank}.yaml", config)
         words = ["mrtf", "run", "--cf", str(file), "--rank", str(rank)]
-        processes.append(network.start(PLACES[rank], *words, log=folder / f"{rank}.log"))
+        environment = (variables or {}) if rank else {}
+        processes.append(network.start(PLACES[rank], *words, log=folder / f"{rank}.log", **environment))
     try:
         yield processes
     finally:
@@ -91,6 +95,23 @@ def test_silos_behind_address_translation_give_equal_predictions(tmp_path: Path,
     assert output_bytes(tmp_path / "run") == output_bytes(one_process(tmp_path, **SILOS, comm_round=3))
     for rank in (1, 2):
         assert main(["audit", "verify", str(tmp_path / "run"), str(tmp_path / f"run-silo{rank}")]) == 0
+
+
+def test_hospitals_that_reach_only_a_proxy_give_equal_predictions(tmp_path: Path, network: Nat) -> None:
+    network.cut()
+    words = [sys.executable, "-m", "tests.backends.cross_silo.proxy", ROUTER_INSIDE, "3128"]
+    proxies = [
+        network.start(f"router-{hospital}", *words, log=tmp_path / f"proxy-{hospital}.log") for hospital in HOSPITALS
+    ]
+    variables = {"https_proxy": f"http://{ROUTER_INSIDE}:3128", "no_proxy": ""}
+    try:
+        with federation(network, tmp_path, variables, comm_round=2) as processes:
+            assert not network.reaches("north", SERVER, PORT)
+            wait_for_all(processes, tmp_path)
+    finally:
+        for proxy in proxies:
+            proxy.kill()
+    assert output_bytes(tmp_path / "run") == output_bytes(one_process(tmp_path, **SILOS, comm_round=2))
 
 
 def test_link_of_1_mbit_gives_equal_predictions(tmp_path: Path, network: Nat) -> None:

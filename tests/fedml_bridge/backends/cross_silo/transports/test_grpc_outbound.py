@@ -27,6 +27,7 @@ from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.codec import encode
 from mrtf_fedml.fedml_bridge.backends.cross_silo.transports.grpc import GrpcTransport
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.federation import free_ports, grpc_table, wait_until
+from tests.backends.cross_silo.proxy import Proxy, set_proxies
 from tests.fedml_bridge.backends.cross_silo.transports.test_grpc import Bomb, status_bytes
 
 PATIENCE = 60.0
@@ -171,52 +172,6 @@ def test_cuts_at_random_bytes_lose_and_repeat_no_message(seed: int) -> None:
     relay.close()
 
 
-class Proxy:
-    """An HTTP proxy: it answers CONNECT requests and forwards to one port, whatever host they name."""
-
-    def __init__(self, target: int, refusal: str = "") -> None:
-        self.requests: list[str] = []
-        self._target, self._refusal = target, refusal
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        for one in (self._listener, *self._sockets):
-            one.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                self._sockets.append(near)
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                head += near.recv(1)
-            self.requests.append(head.decode())
-            if self._refusal:
-                near.sendall(f"HTTP/1.1 {self._refusal}\r\n\r\n".encode())
-                near.close()
-                return
-            far = socket.create_connection(("127.0.0.1", self._target))
-            self._sockets.append(far)
-            near.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            threading.Thread(target=forward, args=(far, near), daemon=True).start()
-            forward(near, far)
-
-
-def forward(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while content := source.recv(1 << 14):
-            sink.sendall(content)
-        sink.close()
-
-
 HUB = "server.hospital-a.example"
 
 
@@ -226,7 +181,7 @@ def test_silo_reaches_the_server_through_an_http_proxy_with_tls(
 ) -> None:
     """Only the proxy knows the server's name."""
     (port,), authority = free_ports(1), Authority(tmp_path)
-    proxy = Proxy(port)
+    proxy = Proxy(("127.0.0.1", port))
     set_proxies(monkeypatch, {variable: f"http://user:secret@{proxy.address}"})
     with (
         open_party(0, port, **authority.party("server", HUB)) as server,
@@ -245,7 +200,7 @@ def test_silo_reaches_the_server_through_an_http_proxy_with_tls(
 def test_refusal_of_the_proxy_is_logged_without_its_password(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    proxy = Proxy(0, refusal="407 Proxy Authentication Required")
+    proxy = Proxy(refusal="407 Proxy Authentication Required")
     set_proxies(monkeypatch, {"https_proxy": f"http://user:secret@{proxy.address}", "no_proxy": "other.example"})
     with open_party(1, 0, server_address=f"{HUB}:8890") as silo:
         wait_until(lambda: "407" in silo.problem, "the proxy's response")
@@ -280,15 +235,6 @@ def test_proxy_of_another_kind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match="https_proxy") as caught:
         grpc_outbound.find_proxy(f"{HUB}:8890")
     assert "secret" not in str(caught.value)
-
-
-def set_proxies(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    """The environment has these variables on proxies and no others."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        for one in (name, name.upper()):
-            monkeypatch.delenv(one, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
 
 
 def test_silo_connects_again_to_a_restarted_server_and_sends_what_was_not_confirmed(tmp_path: Path) -> None:
