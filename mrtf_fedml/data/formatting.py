@@ -103,7 +103,7 @@ def format_list(values: Iterable[object], limit: int = 10) -> str:
 
 
 def name_clients(sentence: str, names: Sequence[str] | None) -> str:
-    """The sentence with the owner after the number of each client that it mentions.
+    """The sentence with the owner after the number of each client that it mentions, unless that is a number too.
 
     >>> name_clients("Client 1 differs, clients 0, 2 do not", ["North", "East", "South"])
     'Client 1 (East) differs, clients 0 (North), 2 (South) do not'
@@ -113,7 +113,8 @@ def name_clients(sentence: str, names: Sequence[str] | None) -> str:
 
     def with_name(number: re.Match[str]) -> str:
         index = int(number[0])
-        return f"{index} ({escape(_cut(names[index]))})" if index < len(names) else number[0]
+        has_name = index < len(names) and names[index] != number[0]
+        return f"{index} ({escape(_cut(names[index]))})" if has_name else number[0]
 
     return _CLIENTS.sub(lambda mention: mention[1] + re.sub("[0-9]+", with_name, mention[2]), sentence)
 

@@ -66,7 +66,7 @@ def test_resume_with_changed_settings_records_changes(tmp_path: Path) -> None:
     }
     page = (run_dir / "report.html").read_text()
     assert "The run was stopped after round 1 and resumed with other settings" in page
-    assert "stranger_args.pull = 0.9 (was 0.05)" in page
+    assert "<code>stranger_args.pull</code> = 0.9 (was 0.05)" in page
 
 
 def test_report_names_algorithm_and_metrics(tmp_path: Path) -> None:

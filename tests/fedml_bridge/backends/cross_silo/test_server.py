@@ -85,6 +85,7 @@ def begin_round(server: SiloServer) -> RoundState:
     return server._round
 
 
+@pytest.mark.parametrize("server", ["outbound"], indirect=True)
 @pytest.mark.parametrize("seconds", [0.0, 59.0, 61.0])
 def test_round_waits_for_a_disconnected_silo_until_reconnect_timeout(
     server: SiloServer, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -126,6 +127,7 @@ def pack_update(server: SiloServer) -> dict[str, torch.Tensor]:
     return {**server.session.run.state.weights, LOSS: torch.tensor(1.0)}
 
 
+@pytest.mark.parametrize("server", ["outbound"], indirect=True)
 def test_selected_silo_without_a_connection_does_not_delay_a_round_beyond_reconnect_timeout(
     server: SiloServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
