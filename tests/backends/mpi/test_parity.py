@@ -194,20 +194,19 @@ def test_encoder_and_initial_weights_on_three_ranks_give_the_bytes_of_one_proces
     pytest.importorskip("onnxruntime")
     weights = tmp_path / "start.pt"
     torch.save(create_model(ModelSettings(model="linear"), (5,), 10, seed=11).state_dict(), weights)
-    setup = {
-        "encoder": f"onnx:{write_onnx(tmp_path / 'encoder.onnx')}",
-        "initial_weights": str(weights),
-        "model": "linear",
-        "comm_round": 2,
-        "preset": "tuned",
-        "base": "MeasuredScaffold",
-    }
-    for name, changes in (("alone", {}), ("otherwise", {"initial_weights": None})):
-        file = configuration(
-            tmp_path, f"{name}.yaml", backend="sp", run_dir=str(tmp_path / name), **{**setup, **changes}
-        )
-        assert main(["run", "--cf", str(file)]) == 0
-    several(tmp_path, 3, f"run --cf {configuration(tmp_path, 'ranks.yaml', run_dir=str(tmp_path / 'ranks'), **setup)}")
-    assert outputs(tmp_path / "ranks") == outputs(tmp_path / "alone")
-    assert losses(tmp_path / "ranks") == losses(tmp_path / "alone")
-    assert outputs(tmp_path / "otherwise") != outputs(tmp_path / "alone")
+    encoder = f"onnx:{write_onnx(tmp_path / 'encoder.onnx')}"
+    setup = {"encoder": encoder, "model": "linear", "comm_round": 2, "preset": "tuned"}
+    trained = {**setup, "base": "MeasuredScaffold"}
+    setups = {"solved": setup, "trained": trained, "given": {**trained, "initial_weights": str(weights)}}
+    words = []
+    for name, changes in setups.items():
+        alone = configuration(tmp_path, f"{name}.yaml", backend="sp", run_dir=str(tmp_path / name), **changes)
+        assert main(["run", "--cf", str(alone)]) == 0
+        run_dir = str(tmp_path / f"{name}-ranks")
+        words.append(f"run --cf {configuration(tmp_path, f'{name}-ranks.yaml', run_dir=run_dir, **changes)}")
+    several(tmp_path, 3, *words)
+    for name in setups:
+        assert outputs(tmp_path / f"{name}-ranks") == outputs(tmp_path / name)
+        assert losses(tmp_path / f"{name}-ranks") == losses(tmp_path / name)
+    assert len({outputs(tmp_path / name) for name in setups}) == 3
+    assert "FedRidge" in (tmp_path / "solved" / "config.yaml").read_text()
