@@ -107,6 +107,8 @@ def name_clients(sentence: str, names: Sequence[str] | None) -> str:
 
     >>> name_clients("Client 1 differs, clients 0, 2 do not", ["North", "East", "South"])
     'Client 1 (East) differs, clients 0 (North), 2 (South) do not'
+    >>> name_clients("client 1 differs", ["0", "1"])
+    'client 1 differs'
     """
     if names is None:
         return sentence

@@ -306,7 +306,7 @@ def _summary_section(data: RunData) -> str:
 
 def _named_clients_section(client_counts: ClientCounts, names: Sequence[str]) -> str:
     rows = [
-        [f"{name} ({index})", *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
+        [name if name == str(index) else f"{name} ({index})", *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
         for index, (name, counts) in enumerate(zip(names, client_counts.counts.tolist(), strict=True))
     ]
     text = "Samples per client and class, with the number of the client in metrics.jsonl and in messages."
