@@ -30,6 +30,7 @@ def test_finished_run_has_all_files_of_the_run_directory(finished_run: Path) -> 
         "report.html",
         "split.json",
         "agreement.npy",
+        "calibration.json",
         "evaluation.json",
         "status.json",
         "reference.safetensors",
