@@ -75,8 +75,10 @@ def notebook_markdown(text: str) -> str:
             if "image/png" in data:
                 parts.append(f'<img alt="output" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">')
             elif "text/html" in data:
-                # Markdown ends a block of HTML at an empty line.
-                parts.append("<div>" + re.sub(r"\n\s*\n", "\n", "".join(data["text/html"])) + "</div>")
+                # A wide table scrolls on a phone. Markdown ends a block of HTML at an empty line.
+                parts.append(
+                    '<div style="overflow-x: auto">' + re.sub(r"\n\s*\n", "\n", "".join(data["text/html"])) + "</div>"
+                )
             else:
                 plain = "".join(output.get("text") or data.get("text/plain", [])).rstrip()
                 parts.append(f"```text\n{plain}\n```")
