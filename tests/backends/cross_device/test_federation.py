@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from mrtf_fedml.cli import main
+from mrtf_fedml.config import RunSettings
+from mrtf_fedml.fedml_bridge.backends.cross_device.server import make_converter
 from mrtf_fedml.training.run_directory import RunDirectory
 from mrtf_fedml.watch.live_run import LiveRun
 from mrtf_fedml.watch.page import live_page
@@ -31,6 +36,23 @@ def test_accuracy_rises_and_bucket_is_empty_at_the_end(tmp_path: Path, mqtt_s3: 
     s3 = mqtt_s3["customized_training_s3_config"]
     listed = bucket_client(s3["CN_S3_ENDPOINT"]).list_objects_v2(Bucket=s3["BUCKET_NAME"])
     assert not [entry["Key"] for entry in listed.get("Contents", []) if f"_{federation.run_id}_" in entry["Key"]]
+
+
+@pytest.mark.slow
+def test_devices_start_from_the_servers_initial_weights(tmp_path: Path, mqtt_s3: dict[str, Any]) -> None:
+    """With a tiny learning rate the devices return what they have received."""
+    file = tmp_path / "start.pt"
+    changes = {"federated_optimizer": "FedAvg", "comm_round": 1, "learning_rate": 1e-9, "initial_weights": str(file)}
+    with DeviceFederation(tmp_path, mqtt_s3, devices=2, **changes) as federation:
+        converter = make_converter(RunSettings.from_config(federation.config), 10)
+        given = {name: 0.5 * value for name, value in converter.torch_model.state_dict().items()}
+        torch.save(given, file)
+        devices, server = federation.emulate("1-2"), federation.serve()
+        assert server.wait() == 0, server.output
+        assert devices.wait() == 0
+    weights = RunDirectory(federation.run_dir).read_model()[0]
+    for name, value in given.items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-6)
 
 
 def assert_messages_are_logged(run_dir: Path) -> None:
