@@ -22,7 +22,9 @@ Array = npt.NDArray[np.float64]
 
 #: The levels at which summary.json counts the labels that can be accepted.
 LEVELS = (0.99, 0.95, 0.9)
-
+#: The standard deviation of the prior of the slope. A quarter, a half and 1 were equally good on eleven setups; without
+#: a prior, all labels of a model that made no error on the held-out samples were equally certain.
+_SLOPE_DEVIATION = 0.5
 
 #: The file of a run directory with the calibration.
 CALIBRATION_FILE = "calibration.json"
@@ -35,6 +37,7 @@ class Calibration:
     Attributes:
         slope: of the logistic regression on the logit of the confidence (Platt 1999).
         intercept: of it.
+        samples: held-out samples from which they were fitted.
         threshold: the least probability of a class in a prediction set.
         coverage: of the prediction sets, in (0, 1).
         accept: the least probability of an accepted label; None accepts all whose set has one class.
@@ -42,6 +45,7 @@ class Calibration:
 
     slope: float
     intercept: float
+    samples: float
     threshold: float
     coverage: float
     accept: float | None
@@ -53,14 +57,17 @@ class Calibration:
         caps = weight_caps([each.samples for each in counts])
         confidence = sum(cap * each.confidence.double().numpy() for cap, each in zip(caps, counts, strict=True))
         true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
-        slope, intercept = fit_confidence(np.asarray(confidence))
-        return cls(slope, intercept, conformal_threshold(np.asarray(true_class), coverage), coverage, accept)
+        histogram = np.asarray(confidence)
+        slope, intercept = fit_confidence(histogram)
+        threshold = conformal_threshold(np.asarray(true_class), coverage)
+        return cls(slope, intercept, float(histogram.sum()), threshold, coverage, accept)
 
     def assess(self, probabilities: Tensor, accuracy: float | None = None) -> LabelTrust:
         """How far the labels of these probabilities [M, C] can be trusted.
 
-        With an estimated accuracy the intercept is moved so that the mean over the samples is that accuracy: a model
-        that was refined on these samples is more confident of them than of the clients'.
+        With an estimated accuracy the intercept is moved so that the mean over the samples is that accuracy, after one
+        right and one wrong held-out sample more (Laplace): a model that was refined on these samples is more confident
+        of them than of the clients'.
         """
         from scipy.optimize import brentq
         from scipy.special import expit
@@ -68,7 +75,7 @@ class Calibration:
         probabilities = probabilities.double().cpu()
         scores = self.slope * clipped_logit(probabilities.max(dim=1).values).numpy() + self.intercept
         if accuracy is not None:
-            target = min(max(accuracy, 1e-3), 1 - 1e-3)
+            target = (accuracy * self.samples + 1) / (self.samples + 2)
             scores = scores + brentq(lambda move: float(expit(scores + move).mean()) - target, -60.0, 60.0)
         correct = torch.from_numpy(np.asarray(expit(scores)))
         sets = probabilities >= self.threshold
@@ -84,7 +91,9 @@ class Calibration:
     def from_json(cls, content: Mapping[str, Any]) -> Calibration | None:
         """The inverse of `to_json`; None for another content."""
         try:
-            numbers = {name: float(content[name]) for name in ("slope", "intercept", "threshold", "coverage")}
+            numbers = {
+                name: float(content[name]) for name in ("slope", "intercept", "samples", "threshold", "coverage")
+            }
             accept = content["accept"]
             return cls(**numbers, accept=None if accept is None else float(accept))
         except (KeyError, TypeError, ValueError):
@@ -94,20 +103,28 @@ class Calibration:
 def fit_confidence(histogram: Array) -> tuple[float, float]:
     """Slope and intercept of P(right) = expit(slope * logit(confidence) + intercept), fitted to a histogram.
 
+    The slope has a normal prior around 1, which takes the confidences as they are: a few samples that are all right do
+    not make every label equally certain.
+
     Args:
         histogram: held-out samples that are predicted wrong, and right, by bins of the confidence, [2, bins].
     """
-    from sklearn.linear_model import LogisticRegression
+    from scipy.optimize import minimize
 
     centres = np.concatenate([LOGIT_EDGES[:1], (LOGIT_EDGES[1:] + LOGIT_EDGES[:-1]) / 2, LOGIT_EDGES[-1:]])
     # One sample more of either kind at the mean: a few samples that are all right do not prove certainty.
     mean = float((histogram.sum(axis=0) * centres).sum() / histogram.sum())
-    points = np.concatenate([centres, centres, [mean, mean]])[:, None]
-    outcomes = np.concatenate([np.zeros(len(centres)), np.ones(len(centres)), [0.0, 1.0]])
-    weights = np.concatenate([histogram[0], histogram[1], [1.0, 1.0]])
-    used = weights > 0
-    fitted = LogisticRegression().fit(points[used], outcomes[used], sample_weight=weights[used])
-    return float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
+    points = np.append(centres, mean)
+    wrong, right = np.hstack([histogram, [[1.0], [1.0]]])
+
+    def loss(parameters: Array) -> float:
+        """The negative logarithm of likelihood times prior."""
+        scores = parameters[0] * points + parameters[1]
+        penalty = ((parameters[0] - 1) / _SLOPE_DEVIATION) ** 2 / 2
+        return float(wrong @ np.logaddexp(0, scores) + right @ np.logaddexp(0, -scores) + penalty)
+
+    slope, intercept = minimize(loss, np.array([1.0, 0.0]), method="BFGS").x
+    return float(slope), float(intercept)
 
 
 def conformal_threshold(histogram: Array, coverage: float) -> float:

@@ -39,7 +39,12 @@ def test_label_warns_of_another_domain() -> None:
 
 def test_label_states_no_estimate_if_the_servers_samples_differ() -> None:
     alike = mrtf_fedml.label(X[SERVER], clients(), progress=False, **QUICK)
-    assert alike.summary["estimated_accuracy"] > 0.8
+    estimated, (low, high) = (alike.summary[key] for key in ("estimated_accuracy", "estimated_accuracy_interval"))
+    assert low <= float(np.mean(alike.labels == Y[SERVER])) <= high, "the interval contains the true accuracy"
+    assert estimated > 0.8
+    text = f"{estimated:.2f} (95% interval {low:.2f} to {high:.2f})"
+    assert f"estimated accuracy {text}" in repr(alike)
+    assert text in alike.report.html
     # Paler and blurred, as another scanner would have it: the estimate is no longer of such samples.
     paler = (X[SERVER] + np.roll(X[SERVER], 1, axis=2)) / 2 * 0.7
     other = mrtf_fedml.label(paler, clients(), progress=False, **QUICK)

@@ -202,6 +202,9 @@ def test_find_estimate_obstacle_names_the_shift() -> None:
     assert find_estimate_obstacle(unknown) is None
     assert "only if" in (describe_condition(unknown) or ""), "across silos nobody can compare"
     assert describe_condition(evidence) is None
+    wide = replace(evidence, estimate=estimate(0.67, 0.49, 0.83))
+    assert "between 0.49 and 0.83" in (find_estimate_obstacle(wide) or "")
+    assert find_estimate_obstacle(replace(evidence, estimate=estimate(0.67, 0.53, 0.82))) is None
     assert find_estimate_obstacle(replace(GOOD, estimate=None)) is None
 
 

@@ -121,3 +121,13 @@ def test_stored_calibration_gives_the_same_trust_to_more_samples() -> None:
     assert float(right[trust.is_accepted].double().mean()) > 0.8
     assert Calibration.from_json({}) is None
     assert Calibration.from_json({**fitted.to_json(), "slope": "steep"}) is None
+
+
+def test_calibration_without_an_error_trusts_unsure_labels_less() -> None:
+    logits = torch.tensor([[2.0, 0.0], [4.0, 0.0], [6.0, 0.0]]).repeat(27, 1)
+    model = Fixed()
+    reported = {0: evaluate(model, model.state_dict(), [(logits, torch.zeros(81, dtype=torch.int64))], classes=2)}
+    unsure, sure = torch.tensor([[0.55, 0.45]]).repeat(10, 1), torch.tensor([[0.99, 0.01]]).repeat(90, 1)
+    assessed = Calibration.fit(reported, 0.9, None).assess(torch.cat([unsure, sure]), accuracy=0.999)
+    assert float(assessed.probability_correct[:10].max()) < 0.95 < float(assessed.probability_correct[10:].min())
+    assert float(assessed.probability_correct.mean()) == pytest.approx((0.999 * 81 + 1) / 83)
