@@ -146,6 +146,22 @@ def variates(factor: float) -> Lie:
     )
 
 
+def false_loss(loss: float) -> Lie:
+    """Honest weights; a false training loss."""
+    return lambda task, update, other: replace(update, loss=loss)
+
+
+def false_measurement(value: float) -> Lie:
+    """Honest weights; a false number of those that determine the coefficient of the control variates."""
+    return lambda task, update, other: replace(
+        update,
+        payload={
+            name: torch.full_like(tensor, value) if name.startswith("scaffold/") else tensor
+            for name, tensor in update.payload.items()
+        },
+    )
+
+
 def counts(times: float, base: float, refined: float, right: float) -> Lie:
     """Honest weights; false validation results, of `times` the silo's samples.
 
@@ -274,6 +290,10 @@ LIES: dict[str, Lie] = {
     "counts: 0.7 right": counts(1.0, 0.7, 0.7, 0.7),
     "counts of 1000 times the samples": counts(1000.0, 0.95, 0.95, 0.95),
     "rotated x8, counts: 0.95 right": both(permuted_head(8.0, rotate), counts(1.0, 0.95, 0.95, 0.95)),
+    "loss of 1e5": false_loss(1e5),
+    "loss of -100": false_loss(-100.0),
+    "first gradient -1e9": false_measurement(-1e9),
+    "first gradient 1e9": false_measurement(1e9),
     "variates x-30": variates(-30.0),
     "variates x1000": variates(1000.0),
     "variates x-1": variates(-1.0),
@@ -284,6 +304,10 @@ RARE = {
     "labels random",
     "sign flipped x0.3",
     "unchanged",
+    "loss of 1e5",
+    "loss of -100",
+    "first gradient -1e9",
+    "first gradient 1e9",
     "sign flipped x8, last round",
     "rotated x8, last two rounds",
     "labels 3 and 8 swapped",

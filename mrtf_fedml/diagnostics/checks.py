@@ -146,7 +146,7 @@ class RunChecks(Callback):
 
     def _find_suspects(self, record: RoundRecord) -> dict[int, str]:
         replies, report = record.replies, record.report
-        suspects = {**replies.opposed_clients, **replies.outlier_clients}
+        suspects = {**replies.outlier_clients, **replies.opposed_clients}
         invalid = {
             client: f"excluded: {reason}"
             for client, reason in replies.excluded_clients.items()

@@ -34,7 +34,8 @@ _CONTRADICTING, _MARGIN = 0.6, 0.25
 #: A model that predicts one class for so many samples teaches nothing, unless the others' do so too.
 _ONE_CLASS, _OTHERS_ONE_CLASS = 0.9, 0.5
 #: A client is named if it is suspect in more than this fraction of its rounds, and in so many; or in so many of the
-#: run's last rounds, which matter most for the model that predicts.
+#: run's last rounds, which matter most for the model that predicts, by more than the length of its update: honest
+#: updates of a client that still learns are longer than the others' at the end.
 _SUSPECT_FRACTION, _MIN_SUSPECT_ROUNDS = 0.5, 2
 #: More clients than this are named in one warning.
 _MAX_NAMED = 5
@@ -90,7 +91,10 @@ def warn_suspects(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         rounds.update(str(client) for client in line.get("clients") or [])
         for client, reason in (line.get("suspect_clients") or {}).items():
             reasons.setdefault(str(client), []).append(str(reason))
-    last = [line.get("suspect_clients") or {} for line in metrics[-_MIN_SUSPECT_ROUNDS:]]
+    last = [
+        dict((line.get("suspect_clients") or {}).items() - (line.get("outlier_clients") or {}).items())
+        for line in metrics[-_MIN_SUSPECT_ROUNDS:]
+    ]
     named = {
         client: found
         for client, found in sorted(reasons.items(), key=lambda each: int(each[0]))

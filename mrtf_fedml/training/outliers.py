@@ -41,8 +41,8 @@ class Screening:
     """The updates of a round after the comparison.
 
     Attributes:
-        updates: those that are used, shortened where they were too long.
-        shortened: the clients of the shortened ones, each with the reason.
+        updates: those that are used, shortened where they were too long, and without losses that are far too large.
+        shortened: the clients of these, each with the reason.
         excluded: the excluded clients, each with the reason.
         opposed: the clients whose updates or payloads point against the others', each with the reason. They are used.
     """
@@ -56,6 +56,7 @@ class Screening:
 def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening:
     """Shorten updates and payloads that are too long, and exclude the clients of those that are far too long.
 
+    A loss that is far larger than the others' is not used: it would change the mean, and its client would stay unnamed.
     Updates that are within the bounds are returned as the same objects.
 
     Args:
@@ -80,6 +81,9 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         return Screening(list(updates))
     update_norms = [update_norm(start, update.weights) for update in updates]
     payload_norms = [_norm(_weight_like(start, update.payload)) for update in updates]
+    median_loss = statistics.median([update.loss for update in updates if update.loss is not None] or [0.0])
+    # Cross-entropies below 1 differ by large factors between honest clients.
+    usual_loss = max(abs(median_loss), 1.0)
     used: list[ClientUpdate] = []
     shortened, excluded = {}, {}
     for update, of_weights, of_payload in zip(updates, _ratios(update_norms), _ratios(payload_norms), strict=True):
@@ -91,6 +95,9 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         if max(of_weights, of_payload) > EXCLUSION_RATIO:
             excluded[update.client] = " and ".join(reasons)
             continue
+        if update.loss is not None and abs(update.loss) > EXCLUSION_RATIO * usual_loss:
+            reasons.append(f"its loss is {update.loss:.3g}, the round's median {median_loss:.3g}")
+            update = replace(update, loss=None)
         if reasons:
             shortened[update.client] = " and ".join(reasons)
         used.append(_shorten(start, update, of_weights, of_payload))

@@ -298,7 +298,7 @@ def screen_replies(
     if hooks.defends:
         return replace(replies, outlier_clients={**screening.shortened, **screening.excluded})
     for client, reason in screening.shortened.items():
-        _log.warning("client %d of round %d: %s, and is shortened", client, state.round, reason)
+        _log.warning("client %d of round %d: %s, and is bounded", client, state.round, reason)
     replies = _exclude(replies, screening.excluded, state.round, on_invalid_update)
     return replace(replies, updates=screening.updates, outlier_clients=screening.shortened)
 

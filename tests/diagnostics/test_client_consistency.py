@@ -53,6 +53,8 @@ def test_client_that_is_suspect_in_the_last_two_rounds_is_named() -> None:
     (warning,) = warn_suspects(lines(2, 12, first=10))
     assert "client 4 sends does not fit the others' in 2 of 12 rounds" in warning
     assert warn_suspects(lines(1, 12, first=11)) == []
+    longer = [{**line, "outlier_clients": line.get("suspect_clients", {})} for line in lines(2, 12, first=10)]
+    assert warn_suspects(longer) == [], "an honest client that still learns has longer updates"
     assert warn_suspects(lines(2, 12, first=9)) == []
 
 

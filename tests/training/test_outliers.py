@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -104,3 +106,11 @@ def test_updates_that_all_point_against_each_other_or_are_zero_are_not_opposed()
     assert screen_updates(START, [*(vector_update(*each) for each in enumerate(AGREEING)), zero]).opposed == {}
     orthogonal = vector_update(4, [0.0, 0.0, 0.0, -1.0])
     assert screen_updates(START, [*(vector_update(*each) for each in enumerate(AGREEING)), orthogonal]).opposed == {}
+
+
+@pytest.mark.parametrize(("loss", "is_used"), [(1e5, False), (-100.0, False), (29.0, True), (0.0, True)])
+def test_loss_far_larger_than_the_others_is_not_used_and_its_client_is_listed(loss: float, is_used: bool) -> None:
+    updates = [replace(update(client, 0.1), loss=0.01 * client) for client in range(4)]
+    screening = screen_updates(START, [*updates, replace(update(4, 0.1), loss=loss)])
+    assert screening.updates[4].loss == (loss if is_used else None)
+    assert list(screening.shortened) == ([] if is_used else [4])
