@@ -8,8 +8,8 @@
 scikit-learn's digits (1198 at the silos, 599 on the server), all silos in every round. One process simulates all silos;
 the last silo's update is replaced after its client rule, so that the server receives what it would receive over a
 network. The server is given nothing that a server across silos does not have: no class counts, no client sample.
-A lie is harmless if the accuracy stays within 0.05 of the federation without that silo; otherwise the run must name the
-silo, in a warning of the summary or in `excluded_clients` or `outlier_clients` of metrics.jsonl.
+A lie is harmless if the accuracy stays within 0.05 of the federation without that silo, and the stated estimate within
+0.15 of the accuracy; otherwise a warning in summary.json must name the silo.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ SEEDS = (0, 1, 2)
 ROUNDS = 12
 #: The bar: accuracy lost against the federation without the silo.
 HARMLESS = 0.05
+#: The bar of the estimate: how far a stated one may be from the accuracy without a warning that names the silo.
+MAX_ERROR = 0.15
 #: No lie, and no such silo.
 HONEST, WITHOUT = "honest", "without the silo"
 
@@ -526,40 +528,49 @@ def print_cost(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
 
 
 def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
-    """One row per lie and setup, the worst first; then the federations without a lie."""
+    """One row per lie, the most harmful first; then the federations without a lie."""
+    titles = [f"{silos} silos, {partition}" for silos, partition in SETUPS]
     rows = []
-    for silos, partition in SETUPS:
-        cases = {case: row for case, row in results.items() if case[:2] == (silos, partition)}
-        for name in dict.fromkeys(case[3] for case in cases):
-            if name in (HONEST, WITHOUT):
-                continue
-            runs = []
-            for seed in sorted({case[2] for case in cases}):
-                run, other = (cases.get((silos, partition, seed, each)) for each in (name, WITHOUT))
-                if run is not None and other is not None:
-                    runs.append((run["acc"], other["acc"] - run["acc"], names_silo(run, silos - 1)))
-            if not runs:
-                continue
-            losses = [loss for _, loss, _ in runs]
-            missed = sum(loss > HARMLESS and not is_named for _, loss, is_named in runs)
-            named = f"{sum(is_named for *_, is_named in runs)} of {len(runs)}"
-            accuracy = _spread([accuracy for accuracy, *_ in runs])
-            line = f"| {name} | {silos} | {partition} | {accuracy} | {max(losses):+.3f} | {named} | {missed} |"
-            rows.append((-missed, -max(losses), line))
-    print("| lie | silos | partition | accuracy | largest loss | silo named | harmful and not named |")
-    print("|---|---|---|---|---|---|---|")
-    for _, _, line in sorted(rows):
+    for name in dict.fromkeys(case[3] for case in results):
+        cells, losses, errors, named, missed = [], [], [], [], 0
+        for setup in SETUPS:
+            of_setup = []
+            for seed in sorted({case[2] for case in results}):
+                run, other = (results.get((*setup, seed, each)) for each in (name, WITHOUT))
+                if run is None or other is None:
+                    continue
+                of_setup.append(other["acc"] - run["acc"])
+                named.append(names_silo(run, setup[0] - 1))
+                error = None if run["estimate"] is None else run["estimate"] - run["acc"]
+                errors += [] if error is None else [error]
+                is_off = error is not None and abs(error) > MAX_ERROR
+                missed += (of_setup[-1] > HARMLESS or is_off) and not named[-1]
+            losses += of_setup
+            cells.append(_spread(of_setup))
+        if name in (HONEST, WITHOUT) or not losses:
+            continue
+        error = f"{min(errors):+.2f} to {max(errors):+.2f}" if errors else "none stated"
+        line = f"| {name} | {' | '.join(cells)} | {error} | {sum(named)} of {len(named)} | {missed} |"
+        rows.append((-missed, -max(losses), line))
+    print(f"| lie | {' | '.join(titles)} | estimate less accuracy | silo named | harmful, not named |")
+    print("|---|" + "---|" * (len(SETUPS) + 3))
+    for *_, line in sorted(rows):
         print(line)
-    print("\n| federation | silos | partition | accuracy | silos named |\n|---|---|---|---|---|")
+    print("\n| federation | silos | partition | accuracy | estimate less accuracy | silos named |")
+    print("|---|---|---|---|---|---|")
     for silos, partition in SETUPS:
         for name in (HONEST, WITHOUT):
             found = [row for case, row in results.items() if case[:2] == (silos, partition) and case[3] == name]
             if found:
                 wrong = sum(names_silo(run, silo) for run in found for silo in range(silos))
-                print(f"| {name} | {silos} | {partition} | {_spread([run['acc'] for run in found])} | {wrong} |")
+                errors = [run["estimate"] - run["acc"] for run in found if run["estimate"] is not None]
+                accuracy = _spread([run["acc"] for run in found])
+                print(f"| {name} | {silos} | {partition} | {accuracy} | {_spread(errors)} | {wrong} |")
 
 
 def _spread(values: list[float]) -> str:
+    if not values:
+        return ""
     return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
 
 

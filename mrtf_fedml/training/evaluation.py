@@ -35,7 +35,7 @@ STANDARD_KEYS = {
     "uplink_bytes": "bytes from clients to server",
     "downlink_bytes": "bytes from server to clients",
     "retries": "how often other clients were tried",
-    "outlier_clients": "clients whose update is much larger than the others' and is shortened, with the ratio",
+    "outlier_clients": "clients whose update, payload or loss is much larger than the others' and is bounded",
     "suspect_clients": "clients whose update, payload or model does not fit the others', with the reason",
     "epsilon_server": "privacy budget spent, as the server sees the updates",
     "epsilon_release": "privacy budget spent, as a reader of the model sees it",

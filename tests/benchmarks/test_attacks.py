@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.attacks import HARMLESS, HONEST, WITHOUT, measure, names_silo
+from benchmarks.attacks import HARMLESS, HONEST, MAX_ERROR, WITHOUT, measure, names_silo
 
 LIAR = 4
 
@@ -23,7 +23,7 @@ def test_lie_is_harmless_or_named(accuracy_without_it: float, lie: str) -> None:
     is_named = names_silo(result, LIAR)
     assert is_named or accuracy_without_it - result["acc"] <= HARMLESS
     stated = result["estimate"]
-    assert is_named or stated is None or abs(stated - result["acc"]) <= 0.15
+    assert is_named or stated is None or abs(stated - result["acc"]) <= MAX_ERROR
     assert not any(names_silo(result, honest) for honest in range(LIAR))
 
 
