@@ -377,6 +377,7 @@ def measure(silos: int, partition: str, seed: int, name: str) -> dict[str, Any]:
                 "keep_features": False,
             },
             "data_args": {"dataset": "digits", "partition_method": partition, "partition_alpha": 0.5},
+            "device_args": {"threads": 1},
             "model_args": {"model": "mlp", "hidden_size": 64},
             "train_args": {
                 "federated_optimizer": "MrTF",
@@ -437,6 +438,7 @@ def measure_honest(file: str, name: str, seed: int, is_defended: bool) -> dict[s
             config = {
                 "common_args": {"random_seed": seed, "run_dir": f"{folder}/run", "keep_features": False},
                 "data_args": data,
+                "device_args": {"threads": 1},
                 "model_args": {"model": "mlp", "hidden_size": 64},
                 "train_args": train,
                 "mrtf_args": {"preset": "tuned", "refine_steps": 100},
