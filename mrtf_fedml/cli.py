@@ -39,7 +39,11 @@ def main(words: Sequence[str] | None = None) -> int:
     after Ctrl-C, 143 after SIGTERM, 141 when its reader left.
     """
     parser = build_parser()
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        settings = [word for word in unknown if "=" in word and not word.startswith("-")]
+        hint = f"; write --set before each setting: --set {settings[0]}" if settings else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if options.command is None:
         parser.print_help()
         return 0

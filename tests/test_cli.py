@@ -185,3 +185,10 @@ def test_home_that_fedml_cannot_write_names_the_variable(capsys: pytest.CaptureF
     printed = capsys.readouterr().err
     assert "/home/me/.fedml/data" in printed
     assert "HOME=" in printed
+
+
+def test_second_setting_without_its_own_option_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--cf", "a.yaml", "--set", "comm_round=1", "threads=1"])
+    assert ended.value.code == 2
+    assert "--set threads=1" in capsys.readouterr().err
