@@ -22,7 +22,7 @@ from ..errors import UserError
 from ..models import predict_logits
 from ..models.outputs import row_ids
 from ..training.evaluation import format_estimate
-from ..training.outputs import ABSTAIN, LabelTrust
+from ..training.outputs import LabelTrust
 from ..training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Classifier(nn.Module):
                 "confidence": probabilities.max(dim=1).values.numpy(),
                 "probability_correct": trust.probability_correct.numpy(),
                 "prediction_set": trust.format_sets([str(name) for name in self.classes]),
-                "decision": np.where(trust.is_accepted.numpy(), labels.astype(str), ABSTAIN),
+                "decision": trust.decisions([str(label) for label in labels]),
             }
         )
 

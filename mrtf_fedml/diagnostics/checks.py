@@ -95,6 +95,7 @@ class RunEvidence:
         neighbours: the server's samples compared with the clients' nearest ones; None if unknown.
         estimate: the accuracy estimate from the clients' held-out samples; None if there is none.
         labels: the server's own labels of some samples; None if there are none.
+        is_unknown: which of the server's samples look like no sample of any client, [M]; None if that is not known.
         labels_are_marked: whether it is known which of them were drawn at random.
         gain: what the clients found of the refined model in the last rounds; None if nothing.
         class_recall: the clients' samples of each class, and how many the model predicts right, [2, C]; None if
@@ -113,6 +114,7 @@ class RunEvidence:
     neighbours: NeighbourStatistics | None = None
     estimate: AccuracyEstimate | None = None
     labels: LabelCounts | None = None
+    is_unknown: Tensor | None = None
     labels_are_marked: bool = False
     gain: RefiningGain | None = None
     class_recall: Tensor | None = None
@@ -128,13 +130,15 @@ class RunChecks(Callback):
         client_names: Sequence[str] | None = None,
         compare_neighbours: Callable[[Tensor], NeighbourStatistics | None] = lambda labels: None,
         count_recall: Callable[[], Tensor | None] = lambda: None,
+        find_unknown: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
-        """Both functions take a moment and are called once, at the end; the first gets the predicted labels [M]."""
+        """The functions take a moment and are called once, at the end; the first gets the predicted labels [M]."""
         self.class_names = class_names
         self.class_counts = class_counts
         self.client_names = client_names
         self.compare_neighbours = compare_neighbours
         self.count_recall = count_recall
+        self.find_unknown = find_unknown
 
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Note the clients that do not fit the others: what they sent, and what their models predict."""
@@ -172,7 +176,11 @@ class RunChecks(Callback):
         for warning in warnings:
             _log.warning("%s", warning)
         summary["warnings"] = warnings
-        notes = [note_aggregated_predicts(evidence.gain), note_given_labels(evidence.labels)]
+        notes = [
+            note_aggregated_predicts(evidence.gain),
+            note_given_labels(evidence.labels),
+            note_unknown(evidence.is_unknown),
+        ]
         summary["notes"] = [note for note in notes if note is not None]
         summary.update(summarize_estimate(stated.estimate, stated.reason, stated.condition, self.class_names))
         summary.update(summarize_labels(evidence.labels))
@@ -192,6 +200,7 @@ class RunChecks(Callback):
                 getattr(trust, name)[others] = getattr(assessed, name)
         # A resumed run may have no calibration where it had one before.
         run.directory.write_json(CALIBRATION_FILE, {} if calibration is None else calibration.to_json())
+        trust = trust.with_unknown(evidence.is_unknown)
         return trust if known is None else trust.with_known_labels(known)
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
@@ -219,6 +228,7 @@ class RunChecks(Callback):
             neighbours=None if is_interrupted else self.compare_neighbours(logits.argmax(dim=1).cpu()),
             estimate=estimate_accuracy(run.evaluations, logits.argmax(dim=1)),
             labels=count_labels(run.known_labels, run.logits_before_labels()),
+            is_unknown=None if is_interrupted else self.find_unknown(),
             labels_are_marked=run.known_labels is not None and run.known_labels.has_reasons,
             gain=RefiningGain.from_metrics(
                 metrics[-1] if metrics else {}, allows_holdout=run.settings.common.training_type == "simulation"
@@ -326,6 +336,17 @@ def note_given_labels(labels: LabelCounts | None) -> str | None:
     if labels is None:
         return None
     return f"{labels.given} of the {labels.samples} samples have the label that was given for them"
+
+
+def note_unknown(is_unknown: Tensor | None) -> str | None:
+    """A note on samples that look like no class of any client."""
+    found = 0 if is_unknown is None else int(is_unknown.sum())
+    if is_unknown is None or found == 0:
+        return None
+    return (
+        f"{found} of the {len(is_unknown)} samples look like no class that a client has (decision `unknown` in "
+        "predictions.csv); look at them first"
+    )
 
 
 def summarize_labels(labels: LabelCounts | None) -> dict[str, Any]:
