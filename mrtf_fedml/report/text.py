@@ -80,7 +80,9 @@ def key_numbers(data: RunData) -> list[tuple[str, str]]:
             condition = f"; {summary['estimate_condition']}" if summary.get("estimate_condition") else ""
             label = f"estimated accuracy, 95% interval {low:.2f} to {high:.2f}{condition}"
             numbers.append((_format_fraction(summary["estimated_accuracy"]), label))
-        numbers.append((_format_fraction(float(data.predictions.confidences.mean())), "mean confidence"))
+            numbers.append((_format_fraction(float(data.predictions.confidences.mean())), "mean confidence"))
+        else:
+            numbers.append(("unknown", "accuracy"))
     if data.predictions is not None:
         numbers.append((f"{len(data.predictions.ids):,}", "samples labelled"))
         acceptable = (data.summary or {}).get("acceptable")
@@ -207,10 +209,16 @@ def format_duration(seconds: float) -> str:
 def _describe_accuracy(data: RunData, predictions: Predictions) -> str:
     evaluation = data.evaluation
     if evaluation is None:
-        mean, estimate = _format_fraction(float(predictions.confidences.mean())), format_estimate(data.summary or {})
-        basis = _describe_basis(data.summary or {})
-        sentence = "" if estimate is None else f"Accuracy, estimated on {basis}: {estimate}. "
-        return f"{sentence}The true labels are not known. Mean confidence: {mean}."
+        summary = data.summary or {}
+        estimate = format_estimate(summary)
+        if summary.get("estimated_accuracy") is None:
+            # A mean confidence in the place of an accuracy would be read as one.
+            return f"Accuracy: unknown{'' if estimate is None else f' ({estimate})'}. The true labels are not known."
+        mean = _format_fraction(float(predictions.confidences.mean()))
+        return (
+            f"Accuracy, estimated on {_describe_basis(summary)}: {estimate}. The true labels are not known. "
+            f"Mean confidence: {mean}."
+        )
     accuracy = _format_fraction(evaluation.accuracy)
     labelled = evaluation.labelled_samples
     is_partial = labelled is not None and labelled < len(predictions.ids)

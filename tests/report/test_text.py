@@ -96,7 +96,9 @@ def test_withheld_estimate_is_shown_with_its_reason(tmp_path: Path) -> None:
     withheld: dict[str, Any] = {"estimated_accuracy": None, "no_estimate_because": reason}
     directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **withheld)
     data = read_run(directory, None, None)
-    assert f"no estimate: {reason}" in headline(data)
+    assert f"Accuracy: unknown (no estimate: {reason})." in headline(data)
+    assert "confidence" not in headline(data), "a mean confidence would be read as an accuracy"
+    assert ("unknown", "accuracy") in key_numbers(data)
     assert dict(summary_rows(data))["no estimated accuracy, because"] == reason
 
 
