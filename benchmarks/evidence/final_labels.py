@@ -60,7 +60,7 @@ def _statements(result: Any, labels: Any) -> dict[str, Any]:
         "stated": summary["estimated_accuracy"],
         "interval": summary["estimated_accuracy_interval"],
         "reason": summary["no_estimate_because"],
-        "warnings": result.warnings,
+        "warnings": len(result.warnings),
     }
     if stated["stated"] is None:
         return stated
