@@ -98,7 +98,7 @@ def test_preflight_without_server_fails_with_a_remedy(tmp_path: Path) -> None:
         write_yaml(config, changed)
         alone = federation.start("north", "preflight")
         assert alone.wait() == 1
-        assert "missing  server" in alone.output
+        assert "missing  port" in alone.output
         assert "mrtf run --role server" in alone.output
         os.replace(federation.folder / "south" / "certificate.pem", federation.folder / "north" / "certificate.pem")
         wrong = federation.start("north", "preflight")

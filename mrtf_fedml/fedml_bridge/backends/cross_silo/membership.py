@@ -86,6 +86,11 @@ class Membership:
             self._lost.add(client)
             self._incarnations.pop(client, None)
 
+    def has_disconnected(self, client: int, incarnation: str) -> bool:
+        """Whether this process of the silo has ended; its later messages are ignored."""
+        with self._lock:
+            return self._disconnected.get(client) == incarnation
+
     def exclude(self, client: int) -> None:
         """Never select the silo again."""
         with self._lock:

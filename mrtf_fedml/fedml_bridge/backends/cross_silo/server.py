@@ -313,7 +313,9 @@ class SiloServer(Party, Backend):
 
     def _on_update(self, message: Message) -> None:
         client = self.membership.client_of(protocol.get_sender(message))
-        if client is None:
+        if client is None or client in self._exclusions:
+            return
+        if self.membership.has_disconnected(client, protocol.get_incarnation(message)):
             return
         try:
             # An update of an earlier round shows only that its silo is alive.
