@@ -571,9 +571,10 @@ def print_table(results: dict[tuple[Any, ...], dict[str, Any]]) -> None:
 
 
 def _spread(values: list[float]) -> str:
-    if not values:
-        return ""
-    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}"
+    """Mean and standard deviation; one value has none."""
+    if len(values) < 2:
+        return "".join(f"{value:.3f}" for value in values)
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
 
 
 if __name__ == "__main__":
