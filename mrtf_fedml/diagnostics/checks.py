@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,7 +295,23 @@ class StatedEstimate:
 
 
 def state_estimate(evidence: RunEvidence) -> StatedEstimate:
-    """The clients' estimate, unless something speaks against it, corrected by the server's own labels."""
+    """The clients' estimate, unless something speaks against it, corrected by the server's own labels.
+
+    No number is stated with a wide interval.
+    """
+    stated = _correct_by_labels(evidence)
+    estimate = stated.estimate
+    if estimate is None or estimate.high - estimate.low <= _WIDEST_INTERVAL:
+        return stated
+    labels = "" if evidence.labels is None else f", {evidence.labels.random} labels drawn at random"
+    reason = (
+        f"too few samples ({estimate.samples} held out by clients{labels}, {len(evidence.logits)} of the server): the "
+        f"accuracy is between {estimate.low:.2f} and {estimate.high:.2f} with 95% confidence"
+    )
+    return replace(stated, estimate=None, reason=reason, accuracy_of_others=None)
+
+
+def _correct_by_labels(evidence: RunEvidence) -> StatedEstimate:
     reason, condition = find_estimate_obstacle(evidence), describe_condition(evidence)
     clients = None if reason is not None else evidence.estimate
     labels = evidence.labels
@@ -312,7 +328,7 @@ def state_estimate(evidence: RunEvidence) -> StatedEstimate:
         )
         return StatedEstimate(estimate, None if estimate else contradiction, assumption, None, warning)
     if clients is None:
-        few = f"{labels.random} labels drawn at random are too few; `mrtf ask RUN_DIR --random` selects samples for it"
+        few = f"{labels.random} labels drawn at random are too few; `mrtf ask RUN_DIR --n 40 --random` selects more"
         reason = None if estimate else f"{reason}; {few}" if reason else few
         return StatedEstimate(estimate, reason, assumption, None)
     conditions = [each for each in (condition, assumption if labels.random else None) if each is not None]
@@ -370,11 +386,6 @@ def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
         return f"the server has fewer than {_MIN_SAMPLES} samples, too few to compare with the clients'"
     if neighbours is not None and is_shifted(neighbours):
         return f"the server's samples differ from the clients' ({describe_shift(neighbours)})"
-    if estimate.high - estimate.low > _WIDEST_INTERVAL:
-        return (
-            f"too few samples ({estimate.samples} held out by clients, {len(evidence.logits)} of the server): the "
-            f"accuracy is between {estimate.low:.2f} and {estimate.high:.2f} with 95% confidence"
-        )
     if neighbours is None or neighbours.agreement is None or neighbours.expected_agreement is None:
         return None
     # If neighbours have the right label in a fraction q of the cases, and the predicted one in s, q - s are wrong.

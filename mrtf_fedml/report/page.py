@@ -51,8 +51,8 @@ _NO_WARNING_NOTE = (
     "compare them."
 )
 _NO_ESTIMATE_NOTE = (
-    "No check found a problem in the labels, but their accuracy is not known, nor how many can be accepted. Label 20 "
-    "samples drawn at random to estimate it: `mrtf ask RUN_DIR --random`."
+    "No check found a problem in the labels, but their accuracy is not known, nor how many can be accepted. Label 40 "
+    "samples drawn at random to estimate it: `mrtf ask RUN_DIR --n 40 --random`."
 )
 _SETTING_NOTE = (
     "The server has these samples without labels. The clients have labelled data that they do not share. In each "

@@ -202,9 +202,10 @@ def test_find_estimate_obstacle_names_the_shift() -> None:
     assert find_estimate_obstacle(unknown) is None
     assert "only if" in (describe_condition(unknown) or ""), "across silos nobody can compare"
     assert describe_condition(evidence) is None
-    wide = replace(evidence, estimate=estimate(0.67, 0.49, 0.83))
-    assert "between 0.49 and 0.83" in (find_estimate_obstacle(wide) or "")
-    assert find_estimate_obstacle(replace(evidence, estimate=estimate(0.67, 0.53, 0.82))) is None
+    wide = state_estimate(replace(evidence, estimate=estimate(0.67, 0.49, 0.83)))
+    assert "between 0.49 and 0.83" in (wide.reason or "")
+    assert (wide.estimate, wide.accuracy_of_others) == (None, None)
+    assert state_estimate(replace(evidence, estimate=estimate(0.67, 0.53, 0.82))).reason is None
     assert find_estimate_obstacle(replace(GOOD, estimate=None)) is None
 
 
@@ -360,11 +361,11 @@ def test_find_warnings_ignores_models_of_clients_without_the_class() -> None:
 def test_stated_estimate_comes_from_labels_where_the_samples_differ() -> None:
     alike = NeighbourStatistics(0.05, 0.05, 0.1, 0.9, 0.9, 0.0, 0.5)
     clients = AccuracyEstimate(0.9, 0.8, 0.97, 5, 60, (None,) * 4, {}, effective_samples=60.0)
-    labels = LabelCounts(samples=40, given=20, random=20, correct=10)
+    labels = LabelCounts(samples=120, given=60, random=60, correct=30)
     shifted = replace(GOOD, estimate=clients, neighbours=replace(alike, separability=0.99), labels=labels)
     stated = state_estimate(shifted)
     assert stated.estimate is not None
-    assert stated.estimate.accuracy == 0.75, "20 labels are given, and half of the other 20 are right"
+    assert stated.estimate.accuracy == 0.75, "60 labels are given, and half of the other 60 are right"
     assert stated.reason is None
     assert stated.accuracy_of_others is None, "the clients' confidences say nothing about these samples"
     assert "random" in (stated.condition or "")
@@ -373,16 +374,19 @@ def test_stated_estimate_comes_from_labels_where_the_samples_differ() -> None:
     assert few.estimate is None
     assert "AUC" in (few.reason or "")
     assert "--random" in (few.reason or "")
+    wide = state_estimate(replace(shifted, labels=LabelCounts(400, 20, 20, 10)))
+    assert wide.estimate is None
+    assert "between 0.30 and 0.75" in (wide.reason or "")
 
 
 def test_stated_estimate_contradicted_by_labels_warns() -> None:
     clients = AccuracyEstimate(0.95, 0.9, 0.99, 5, 200, (None,) * 4, {}, effective_samples=200.0)
-    evidence = replace(GOOD, estimate=clients, labels=LabelCounts(samples=40, given=20, random=20, correct=8))
+    evidence = replace(GOOD, estimate=clients, labels=LabelCounts(samples=120, given=60, random=60, correct=24))
     stated = state_estimate(evidence)
     assert stated.estimate is not None
     assert stated.estimate.accuracy < 0.8
-    assert "8 of 20" in (stated.warning or "")
+    assert "24 of 60" in (stated.warning or "")
     assert stated.accuracy_of_others is None
-    agreeing = state_estimate(replace(evidence, labels=LabelCounts(40, 20, 20, 19)))
+    agreeing = state_estimate(replace(evidence, labels=LabelCounts(120, 60, 60, 57)))
     assert agreeing.warning is None
     assert agreeing.accuracy_of_others == pytest.approx(0.95)

@@ -86,7 +86,7 @@ def test_first_screen_without_an_estimate_does_not_look_fine(tmp_path: Path) -> 
     directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **withheld)
     page = write_report(directory, torch.rand(40, 1, 8, 8), None).read_text(encoding="utf-8")
     assert "Looks fine" not in page
-    assert "mrtf ask RUN_DIR --random" in page
+    assert "mrtf ask RUN_DIR --n 40 --random" in page
     first = page.index("Check these first")
     assert 0 < page.index("data:image/png", first) - first < 1000, "with thumbnails"
 
