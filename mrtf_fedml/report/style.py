@@ -173,6 +173,8 @@ td { max-width: 26rem; }
 .confusion th { white-space: nowrap; }
 .confusion.runs th { white-space: normal; vertical-align: bottom; max-width: 11rem; }
 .confusion.runs th:first-child { min-width: 6rem; vertical-align: middle; }
+.pair .samples { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+.pair .samples .sample { padding: .4rem; font-size: .8rem; overflow-wrap: anywhere; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.6rem, 1fr)); gap: .75rem;
   margin-top: .8rem; }
 .sample { margin: 0; padding: .6rem; font-size: .84rem; line-height: 1.4; overflow-wrap: anywhere; }

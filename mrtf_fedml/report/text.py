@@ -87,9 +87,11 @@ def key_numbers(data: RunData) -> list[tuple[str, str]]:
         numbers.append((f"{len(data.predictions.ids):,}", "samples labelled"))
         acceptable = (data.summary or {}).get("acceptable")
         if acceptable:
-            levels = " / ".join(f"{float(level):.0%}" for level in acceptable)
-            counts = " / ".join(f"{count:,}" for count in acceptable.values())
-            numbers.append((counts, f"labels to accept at {levels}: each is right with this probability or more"))
+            # The middle level; a tile has room for one number.
+            level, count = list(acceptable.items())[len(acceptable) // 2]
+            others = ", ".join(f"{float(name):.0%}: {number:,}" for name, number in acceptable.items() if name != level)
+            label = f"labels that are right with a probability of {float(level):.0%} or more ({others})"
+            numbers.append((f"{count:,}", label))
     numbers.append((str(len(data.metrics)), "rounds"))
     numbers.append((format_duration(data.seconds), "of computing"))
     return numbers

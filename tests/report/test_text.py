@@ -74,10 +74,10 @@ def test_first_screen_counts_labels_to_accept_and_names_the_basis_of_the_estimat
     directory, _ = write_run(tmp_path / "run", metrics=[line(0, **NOT_SCORED)], labelled=False, **numbers)
     data = read_run(directory, None, None)
     assert "estimated on 20 given labels: 0.60" in headline(data)
-    (label,) = (label for number, label in key_numbers(data) if number == "3 / 1,200 / 1,300")
-    assert "99% / 95% / 90%" in label
+    (label,) = (label for number, label in key_numbers(data) if number == "1,200")
+    assert "95% or more (99%: 3, 90%: 1,300)" in label
     page = write_report(directory, None, None).read_text(encoding="utf-8")
-    assert "3 / 1,200 / 1,300" in page
+    assert "(99%: 3, 90%: 1,300)" in page
     assert "Looks fine" in page
 
 
