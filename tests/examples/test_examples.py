@@ -169,7 +169,8 @@ def test_example_server_and_client_scripts_finish(backend: str, tmp_path: Path, 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     answer_of(folders[0], set())
-    assert not any((folder / "runs").exists() for folder in folders[1:]), "only the server writes predictions"
+    predictions = [file for folder in folders[1:] for file in folder.glob("runs/*/predictions.csv")]
+    assert predictions == [], "only the server writes predictions"
 
 
 def test_example_programs_not_run_equal_those_run() -> None:
