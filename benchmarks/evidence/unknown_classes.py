@@ -86,7 +86,7 @@ def run(setup: str, seed: int, folder: Path | None) -> dict[str, Any]:
     per_round = min(settings.get("client_num_per_round", 10), len(training))
     settings = {**settings, "client_num_per_round": per_round, "progress": False, "random_seed": seed}
     result = mrtf_fedml.label(x, training, **settings)
-    is_unknown, decided = np.isin(y, lost), (result.table()["decision"] == "unknown").to_numpy()
+    is_unknown, decided = np.isin(y, lost), np.isin(np.arange(len(y)), result.summary["unknown_samples"] or [])
     found = scores(result, trained, known, x)
     return {
         "setup": setup,

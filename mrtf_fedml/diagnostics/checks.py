@@ -184,6 +184,10 @@ class RunChecks(Callback):
         summary["notes"] = [note for note in notes if note is not None]
         summary.update(summarize_estimate(stated.estimate, stated.reason, stated.condition, self.class_names))
         summary.update(summarize_labels(evidence.labels))
+        # Not in predictions.csv, which is the same across silos, where they are not known.
+        summary["unknown_samples"] = (
+            None if evidence.is_unknown is None else evidence.is_unknown.nonzero().flatten().tolist()
+        )
         run.label_trust = self._assess_labels(run, evidence, stated)
         summary.update(summarize_trust(run.label_trust, run.settings.common.coverage))
 
@@ -200,7 +204,6 @@ class RunChecks(Callback):
                 getattr(trust, name)[others] = getattr(assessed, name)
         # A resumed run may have no calibration where it had one before.
         run.directory.write_json(CALIBRATION_FILE, {} if calibration is None else calibration.to_json())
-        trust = trust.with_unknown(evidence.is_unknown)
         return trust if known is None else trust.with_known_labels(known)
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
@@ -360,8 +363,8 @@ def note_unknown(is_unknown: Tensor | None) -> str | None:
     if is_unknown is None or found == 0:
         return None
     return (
-        f"{found} of the {len(is_unknown)} samples look like no class that a client has (decision `unknown` in "
-        "predictions.csv); look at them first"
+        f"{found} of the {len(is_unknown)} samples look like no class that a client has (`unknown_samples` in "
+        "summary.json); look at them first"
     )
 
 

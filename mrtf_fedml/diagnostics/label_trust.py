@@ -150,10 +150,7 @@ def summarize_trust(trust: LabelTrust, coverage: float) -> dict[str, Any]:
     # Without calibrated probabilities those of known labels are still 1.
     is_known = not bool(trust.probability_correct.isnan().any())
     probability = trust.probability_correct
-    if trust.is_unknown is not None:
-        probability = probability[~trust.is_unknown]
     return {
-        "samples_unknown": None if trust.is_unknown is None else int(trust.is_unknown.sum()),
         "samples_accepted": len(accepted),
         "accepted_accuracy": float(accepted.mean()) if len(accepted) and is_known else None,
         "prediction_set_coverage": coverage if is_known else None,

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,6 @@ PREDICTION_COLUMNS = (
 )
 #: The decision for a sample whose label is too uncertain.
 ABSTAIN = "abstain"
-#: The decision for a sample that looks like no class of any client.
-UNKNOWN = "unknown"
 
 #: Makes a model that is not in `MODELS`: its settings, the shape of a sample, the number of classes, a seed.
 ModelFactory = Callable[[ModelSettings, list[int], int, int], nn.Module]
@@ -58,13 +56,11 @@ class LabelTrust:
         probability_correct: of each label, calibrated, [M]; NaN where it is not known.
         prediction_sets: the classes that contain the true one with the run's `coverage`, [M, C]; empty if not known.
         is_accepted: whether the label is given, [M]; else the decision is `abstain`.
-        is_unknown: whether the decision is `unknown` instead, [M]; None where nothing is known of that.
     """
 
     probability_correct: Tensor
     prediction_sets: Tensor
     is_accepted: Tensor
-    is_unknown: Tensor | None = None
 
     @classmethod
     def unknown(cls, probabilities: Tensor, accept: float | None = None) -> LabelTrust:
@@ -89,21 +85,13 @@ class LabelTrust:
             torch.where(is_known, 1.0, self.probability_correct),
             torch.where(is_known[:, None], sets, self.prediction_sets),
             self.is_accepted | is_known,
-            None if self.is_unknown is None else self.is_unknown & ~is_known,
         )
 
-    def with_unknown(self, is_unknown: Tensor | None) -> LabelTrust:
-        """The same, where the labels of these samples [M] are not given since they look like no class."""
-        if is_unknown is None:
-            return self
-        return replace(self, is_accepted=self.is_accepted & ~is_unknown, is_unknown=is_unknown)
-
     def decisions(self, labels: Sequence[str]) -> list[str]:
-        """The label of each sample, or `abstain`, or `unknown`."""
-        unknown = [False] * len(labels) if self.is_unknown is None else self.is_unknown.tolist()
+        """The label of each sample, or `abstain`."""
         return [
-            UNKNOWN if is_unknown else label if is_accepted else ABSTAIN
-            for label, is_accepted, is_unknown in zip(labels, self.is_accepted.tolist(), unknown, strict=True)
+            label if is_accepted else ABSTAIN
+            for label, is_accepted in zip(labels, self.is_accepted.tolist(), strict=True)
         ]
 
 

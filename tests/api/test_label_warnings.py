@@ -132,6 +132,15 @@ def test_label_warns_of_a_class_without_client() -> None:
     assert "are unlike all of the clients'" in warnings_of(X[SERVER], few)
 
 
+def test_label_lists_samples_of_a_class_without_client_in_the_summary() -> None:
+    few = [(x[y < 7], y[y < 7]) for x, y in clients()]
+    result = mrtf_fedml.label(X[SERVER], few, progress=False, **QUICK)
+    listed = result.summary["unknown_samples"]
+    assert np.mean(Y[SERVER][listed] >= 7) > 0.5
+    assert "look like no class" in " ".join(result.notes)
+    assert set(result.table()["decision"]) <= {*map(str, range(7)), "abstain"}
+
+
 def test_label_warns_of_permuted_columns() -> None:
     table = load_breast_cancer()
     rows = np.random.default_rng(0).permutation(len(table.target))

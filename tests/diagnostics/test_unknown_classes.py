@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mrtf_fedml.diagnostics.unknown_classes import FALSE_FRACTION, find_unknown_samples, select_discoveries
-from mrtf_fedml.training.outputs import ABSTAIN, UNKNOWN, LabelTrust, format_predictions
 
 #: Of eight classes.
 MEANS = 2 * torch.randn(8, 12, generator=torch.Generator().manual_seed(9))
@@ -54,13 +53,3 @@ def test_select_discoveries_keeps_the_fraction_of_false_ones() -> None:
         chosen = select_discoveries(np.concatenate([rng.random(80), rng.random(20) * 1e-3]), 0.2)
         fractions.append(chosen[:80].sum() / max(1, chosen.sum()))
     assert np.mean(fractions) < 0.2
-
-
-def test_decision_is_unknown_unless_a_label_is_given() -> None:
-    probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8], [0.2, 0.8]])
-    trust = LabelTrust.unknown(probabilities).with_unknown(torch.tensor([True, True, False, False]))
-    trust = trust.with_known_labels(torch.tensor([-1, 0, -1, -1]))
-    text = format_predictions(probabilities, list("abcd"), ["cat", "dog"], trust)
-    assert [row.split(",")[-1] for row in text.splitlines()[1:]] == [UNKNOWN, "cat", "dog", "dog"]
-    accept = LabelTrust.unknown(probabilities, accept=0.9).with_unknown(torch.tensor([True, False, False, False]))
-    assert accept.decisions(["cat"] * 4) == [UNKNOWN, ABSTAIN, ABSTAIN, ABSTAIN]
