@@ -316,7 +316,7 @@ class ValidationSummary:
                 for each in self.rounds[-1]
             ]
             samples = [each.samples for each in self.rounds[-1]]
-            accuracy = _ratio(list(zip(correct, samples, strict=True)))
+            accuracy = _with_least_error(_ratio(list(zip(correct, samples, strict=True))), sum(samples))
         return {
             "estimated_accuracy": None if accuracy is None else accuracy[0],
             "estimated_accuracy_stderr": None if accuracy is None else accuracy[1],
@@ -339,6 +339,17 @@ def _ratio(pairs: Sequence[tuple[float, int]]) -> tuple[float, float] | None:
         return ratio, 1.0
     squares = sum((number - ratio * samples) ** 2 for number, samples in capped)
     return ratio, math.sqrt(squares * len(capped) / (len(capped) - 1)) / total
+
+
+def _with_least_error(accuracy: tuple[float, float] | None, samples: int) -> tuple[float, float] | None:
+    """The accuracy and its standard error, which is at least that of `samples` independent samples.
+
+    The latter counts one right and one wrong sample more, so that it is above 0 where all are right.
+    """
+    if accuracy is None:
+        return None
+    share = (accuracy[0] * samples + 1) / (samples + 2)
+    return accuracy[0], max(accuracy[1], math.sqrt(share * (1 - share) / (samples + 2)))
 
 
 def _with_prefix(payload: Weights, prefix: str) -> dict[str, Tensor]:

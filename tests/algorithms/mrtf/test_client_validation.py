@@ -175,8 +175,12 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
 def test_estimate_is_a_mean_over_samples_with_the_spread_of_clients() -> None:
     metrics = summary(plain(5, 8, 10), plain(3, 9, 10)).metrics(1.0, True)
     assert metrics["estimated_accuracy"] == pytest.approx(17 / 20)
-    # Two clients, each half a sample from the mean: sqrt((0.25 + 0.25) * 2 / 1) / 20.
-    assert metrics["estimated_accuracy_stderr"] == pytest.approx(math.sqrt(0.5 * 2) / 20)
+    # Two clients, each half a sample from the mean, have sqrt((0.25 + 0.25) * 2 / 1) / 20, less than 22 coins.
+    assert metrics["estimated_accuracy_stderr"] == pytest.approx(math.sqrt(18 / 22 * 4 / 22 / 22))
+    spread = summary(plain(5, 3, 10), plain(3, 9, 10)).metrics(1.0, True)
+    assert spread["estimated_accuracy_stderr"] == pytest.approx(math.sqrt(2 * 3**2 * 2) / 20)
+    all_right = summary(plain(5, 10, 10), plain(3, 10, 10)).metrics(1.0, True)
+    assert all_right["estimated_accuracy_stderr"] == pytest.approx(math.sqrt(21 / 22 * 1 / 22 / 22))
     trained = summary(plain(5, 8, 10), plain(3, 9, 10)).metrics(1.0, is_held_out=False)
     assert trained["estimated_accuracy"] is None, "no estimate from samples that were trained on"
     assert trained["estimated_gain"] == pytest.approx(9 / 20)
