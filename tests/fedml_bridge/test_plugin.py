@@ -78,6 +78,7 @@ def test_registered_runner_runs_mrtf_on_a_projects_own_loaders(
     assert run_dir == tmp_path / "run"
     assert f"report            {run_dir / 'report.html'}" in capsys.readouterr().out, "the ending of mrtf run"
     assert (run_dir / "predictions.csv").read_text().count("\n") == 600
+    assert '"estimated_accuracy": 0' not in (run_dir / "metrics.jsonl").read_text(), "loaders hold no samples out"
     from safetensors.torch import load_file
 
     final = load_file(run_dir / "model.safetensors")

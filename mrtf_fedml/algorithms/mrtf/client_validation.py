@@ -33,6 +33,8 @@ _HISTORY = PREFIX + "history"
 _ANNOUNCED = PREFIX + "announced"
 #: How many predictions the model makes per sample: one, or one per position of a sequence.
 _POSITIONS = PREFIX + "positions"
+#: Present where clients evaluate the samples that they train on.
+_COUNTS_TRAINING = PREFIX + "counts_training"
 #: The number of classes, after the last round: the clients evaluate the weights that they receive, and do not train.
 _IS_EVALUATION = PREFIX + "is_evaluation"
 #: The name of a client's counts in its payload.
@@ -191,7 +193,19 @@ class ClientValidation(AlgorithmWrapper):
         after, report = self.inner.server_update(self.inner_state(state), inner_updates, aggregated, server)
         announced = {str(update.client): update.samples for update in updates}
         announced |= state.memory.get(_ANNOUNCED, {})
-        return replace(after, memory={**after.memory, _HISTORY: history, _ANNOUNCED: announced}), report
+        memory = {**after.memory, _HISTORY: history, _ANNOUNCED: announced}
+        # Most clients: one that claims it does not take the estimate from the others.
+        counts_training = 2 * sum(self._counts_training_samples(state, update) for update in updates) > len(updates)
+        if counts_training or (not newest and state.memory.get(_COUNTS_TRAINING)):
+            memory[_COUNTS_TRAINING] = True
+        return replace(after, memory=memory), report
+
+    @staticmethod
+    def _counts_training_samples(state: ServerState, update: ClientUpdate) -> bool:
+        """Whether a client has evaluated all of its samples: it holds none out, as with a user's own loader."""
+        if COUNTS not in update.payload:
+            return False
+        return int(update.payload[COUNTS][0]) >= max(1, update.samples) * int(state.memory.get(_POSITIONS, 1))
 
     def evaluation_state(self, state: ServerState, server: ServerContext) -> ServerState | None:
         """Clients receive the weights that predict; None where they hold no samples out."""
@@ -254,14 +268,21 @@ def count_correct(model: nn.Module, candidates: Sequence[Weights], data: Iterabl
 
 @dataclass(frozen=True)
 class ValidationSummary:
-    """What the clients of the last rounds found, the newest round last."""
+    """What the clients of the last rounds found, the newest round last.
+
+    Attributes:
+        rounds: the clients' counts.
+        counts_training: whether clients counted samples that they train on, so that these give no accuracy.
+    """
 
     rounds: list[list[CandidateCounts]]
+    counts_training: bool = False
 
     @classmethod
     def of(cls, memory: Memory) -> ValidationSummary:
         """From the server's memory."""
-        return cls([[CandidateCounts.of(counts) for counts in clients] for clients in memory.get(_HISTORY, [])])
+        rounds = [[CandidateCounts.of(counts) for counts in clients] for clients in memory.get(_HISTORY, [])]
+        return cls(rounds, bool(memory.get(_COUNTS_TRAINING)))
 
     def prediction_share(self) -> float:
         """The refined model's share in the model that predicts: 0 where the base's is better beyond chance, else 0.5-1.
@@ -308,7 +329,7 @@ class ValidationSummary:
         """
         gain, member = self.gain() or (None, None), self.preferred_member()
         accuracy = None
-        if is_held_out and self.rounds:
+        if is_held_out and not self.counts_training and self.rounds:
             correct = [
                 (1 - refined_share) * each.base_correct + refined_share * each.refined_correct
                 if member is None
