@@ -69,7 +69,7 @@ _FEW = 0.02
 #: A class is missed if its recall is below this, beyond chance. In runs that went well it was 0.7 or more.
 _MISSED_RECALL, _RECALL_STDERRS = 0.25, 2.0
 #: An estimate that exceeds by this much what the clients' nearest samples allow is not stated. Without a shift an
-#: estimate that was right exceeded it by 0.06 at most (docs/explanation/estimates.md).
+#: estimate that was right exceeded it by 0.06 at most.
 _CONTRADICTED_ESTIMATE = 0.1
 #: With a wider interval no number is stated, since it may be off by more than 0.15. On 21 setups the calibration error
 #: was 0.15 or more with a wider one, and at most 0.115 with a narrower one (docs/lab/estimates.md).

@@ -5,7 +5,7 @@ centred samples. Half of the clients' samples are neighbours, the other half sho
 with a score at least as large is a p-value (conformal; Bates et al. 2023). Benjamini and Hochberg's procedure (1995)
 selects so many samples that at most `FALSE_FRACTION` of them are expected to be of a client's class.
 
-It needs samples of both sides, which only a simulation has. docs/explanation/estimates.md compares scores.
+It needs samples of both sides, which only a simulation has. docs/lab/estimates.md compares scores.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Predictions:
     def least_confident(self) -> Indices:
         """The samples in the order in which to check or to label them: by confidence, then by index.
 
-        Compared with other orders in docs/explanation/estimates.md.
+        Compared with other orders in docs/lab/estimates.md.
         """
         return np.argsort(self.confidences, kind="stable")
 

@@ -21,7 +21,7 @@ from ..algorithms.types import Weights
 from ..models.group import trained_member
 
 #: A norm above this multiple of the round's median is shortened to it. Honest clients reached 2.9 in 12
-#: rounds of FedAvg, and 9.3 with Scaffold (docs/explanation/security.md).
+#: rounds of FedAvg, and 9.3 with Scaffold.
 MAX_RATIO = 3.0
 #: Above this multiple the client is excluded: three times what honest clients reached, so that none of them is banned.
 EXCLUSION_RATIO = 30.0
