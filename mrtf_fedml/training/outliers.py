@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -102,50 +102,64 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
             shortened[update.client] = " and ".join(reasons)
         used.append(_shorten(start, update, of_weights, of_payload))
     opposed: dict[int, str] = {}
-    for name, vectors in (
-        ("payload", lambda: (_weight_like(start, update.payload) for update in used)),
-        ("update", lambda: (_difference(start, update.weights) for update in used)),
+    weight_names = [name for name, value in start.items() if value.is_floating_point()]
+    for name, cosines in (
+        ("payload", find_opposed([_weight_like(start, update.payload) for update in used])),
+        ("update", find_opposed([{name: update.weights[name] for name in weight_names} for update in used], start)),
     ):
-        for update, cosine in zip(used, find_opposed(vectors), strict=True):
+        for update, cosine in zip(used, cosines, strict=True):
             if cosine is not None:
                 opposed[update.client] = f"its {name} points against the others' (cosine {cosine:.2f})"
     return Screening(used, shortened, excluded, opposed)
 
 
-def find_opposed(vectors: Callable[[], Iterable[Mapping[str, Tensor]]]) -> list[float | None]:
+def find_opposed(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None = None) -> list[float | None]:
     """The cosine of each vector with the sum of the others, each of length 1, where it points against them; else None.
 
     With u_k of length 1 and s = sum_k u_k: cos_k = <u_k, s - u_k> / |s - u_k|, and the mean cosine of two of the K - 1
-    others is (|s - u_k|^2 - (K - 1)) / ((K - 1) (K - 2)). So one pass for s and one for <u_k, s> are enough.
+    others is (|s - u_k|^2 - (K - 1)) / ((K - 1) (K - 2)). So s and <u_k, s> are enough, block by block.
 
     Args:
-        vectors: makes them, each a mapping from names to tensors, one at a time, since each may be as large as a model.
-            One of length 0 has no direction and is not compared.
+        vectors: K mappings from names to tensors. One of length 0 has no direction and is not compared.
+        start: subtracted from each vector.
 
     >>> same, opposite = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([-1.0, -2.0])}
-    >>> find_opposed(lambda: [same, same, same, opposite])
+    >>> find_opposed([same, same, same, opposite])
     [None, None, None, -1.0]
     """
-    norms = [_norm(vector) for vector in vectors()]
+    norms = [
+        _norm(vector) if start is None else update_norm({n: start[n] for n in vector}, vector) for vector in vectors
+    ]
     cosines: list[float | None] = [None] * len(norms)
-    others = sum(norm > 0 for norm in norms) - 1
+    compared = [index for index, norm in enumerate(norms) if norm > 0]
+    others = len(compared) - 1
     if others + 1 < _MIN_UPDATES:
         return cosines
-    total: dict[str, Tensor] = {}
-    for vector, norm in zip(vectors(), norms, strict=True):
-        for name, value in vector.items() if norm > 0 else ():
-            unit = value / norm
-            total[name] = total[name] + unit if name in total else unit
-    squared = sum(float((value.double() ** 2).sum()) for value in total.values())
-    for index, (vector, norm) in enumerate(zip(vectors(), norms, strict=True)):
-        if norm == 0:
-            continue
-        along = sum(float((value * total[name]).sum(dtype=torch.float64)) for name, value in vector.items()) / norm
-        rest = squared - 2 * along + 1
+    lengths = torch.tensor([norms[index] for index in compared])[:, None]
+    along, squared = torch.zeros(len(compared), dtype=torch.float64), 0.0
+    for block in _blocks([vectors[index] for index in compared], start):
+        units = block / lengths
+        total = units.sum(dim=0)
+        along += units @ total
+        squared += float(total @ total)
+    for index, product in zip(compared, along.tolist(), strict=True):
+        rest = squared - 2 * product + 1
         agreement = (rest - others) / (others * (others - 1))
-        if agreement > _AGREEING and (cosine := (along - 1) / math.sqrt(rest)) < _OPPOSED:
+        if agreement > _AGREEING and (cosine := (product - 1) / math.sqrt(rest)) < _OPPOSED:
             cosines[index] = round(cosine, 6)
     return cosines
+
+
+def _blocks(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None) -> Iterator[Tensor]:
+    """Parts [K, B] of the K vectors, without `start`: small enough to stay in the processor's cache."""
+    for name in vectors[0]:
+        rows = [vector[name].detach().cpu().float().reshape(-1) for vector in vectors if name in vector]
+        if len(rows) < len(vectors):
+            continue
+        origin = None if start is None else start[name].detach().cpu().float().reshape(-1)
+        for begin in range(0, len(rows[0]), _NORM_BLOCK):
+            block = torch.stack([row[begin : begin + _NORM_BLOCK] for row in rows])
+            yield block if origin is None else block - origin[begin : begin + _NORM_BLOCK]
 
 
 def find_culprit(start: Weights, updates: Sequence[ClientUpdate]) -> ClientUpdate | None:
@@ -175,15 +189,6 @@ def update_norm(start: Weights, weights: Weights) -> float:
 
 def _norm(tensors: Mapping[str, Tensor]) -> float:
     return math.hypot(*(_distance(value, torch.zeros_like(value)) for value in tensors.values()))
-
-
-def _difference(start: Weights, weights: Weights) -> dict[str, Tensor]:
-    """theta_{t,k} - theta_t, over the floating-point entries."""
-    return {
-        name: weights[name].detach().cpu() - value.detach().cpu()
-        for name, value in start.items()
-        if value.is_floating_point()
-    }
 
 
 def _weight_like(start: Weights, payload: Weights) -> Mapping[str, Tensor]:
