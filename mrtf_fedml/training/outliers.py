@@ -85,8 +85,11 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
     # Cross-entropies below 1 differ by large factors between honest clients.
     usual_loss = max(abs(median_loss), 1.0)
     used: list[ClientUpdate] = []
+    used_norms, used_payload_norms = [], []
     shortened, excluded = {}, {}
-    for update, of_weights, of_payload in zip(updates, _ratios(update_norms), _ratios(payload_norms), strict=True):
+    for update, norm, payload_norm, of_weights, of_payload in zip(
+        updates, update_norms, payload_norms, _ratios(update_norms), _ratios(payload_norms), strict=True
+    ):
         reasons = [
             f"its {name} is {ratio:.3g} times as large as the round's median"
             for name, ratio in (("update", of_weights), ("payload", of_payload))
@@ -101,11 +104,15 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         if reasons:
             shortened[update.client] = " and ".join(reasons)
         used.append(_shorten(start, update, of_weights, of_payload))
+        used_norms.append(norm * MAX_RATIO / max(of_weights, MAX_RATIO))
+        used_payload_norms.append(payload_norm * MAX_RATIO / max(of_payload, MAX_RATIO))
     opposed: dict[int, str] = {}
     weight_names = [name for name, value in start.items() if value.is_floating_point()]
+    trained = [{name: update.weights[name] for name in weight_names} for update in used]
+    payloads = [_weight_like(start, update.payload) for update in used]
     for name, cosines in (
-        ("payload", find_opposed([_weight_like(start, update.payload) for update in used])),
-        ("update", find_opposed([{name: update.weights[name] for name in weight_names} for update in used], start)),
+        ("payload", find_opposed(payloads, used_payload_norms)),
+        ("update", find_opposed(trained, used_norms, start)),
     ):
         for update, cosine in zip(used, cosines, strict=True):
             if cosine is not None:
@@ -113,7 +120,9 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
     return Screening(used, shortened, excluded, opposed)
 
 
-def find_opposed(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None = None) -> list[float | None]:
+def find_opposed(
+    vectors: Sequence[Mapping[str, Tensor]], norms: Sequence[float], start: Weights | None = None
+) -> list[float | None]:
     """The cosine of each vector with the sum of the others, each of length 1, where it points against them; else None.
 
     With u_k of length 1 and s = sum_k u_k: cos_k = <u_k, s - u_k> / |s - u_k|, and the mean cosine of two of the K - 1
@@ -121,15 +130,13 @@ def find_opposed(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None 
 
     Args:
         vectors: K mappings from names to tensors. One of length 0 has no direction and is not compared.
-        start: subtracted from each vector.
+        norms: of the vectors.
+        start: subtracted from each vector first.
 
     >>> same, opposite = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([-1.0, -2.0])}
-    >>> find_opposed([same, same, same, opposite])
+    >>> find_opposed([same, same, same, opposite], [5**0.5] * 4)
     [None, None, None, -1.0]
     """
-    norms = [
-        _norm(vector) if start is None else update_norm({n: start[n] for n in vector}, vector) for vector in vectors
-    ]
     cosines: list[float | None] = [None] * len(norms)
     compared = [index for index, norm in enumerate(norms) if norm > 0]
     others = len(compared) - 1
