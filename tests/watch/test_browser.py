@@ -91,3 +91,6 @@ def test_page_shows_a_silo_that_dies_and_comes_back(tab: Tab, tmp_path: Path) ->
             check_page(tab, of_silo.url)
             assert "silo 1" in tab.value("document.querySelector('.eyebrow').innerText")
             assert not tab.value("document.getElementById('clients').innerText"), "a silo knows no other silo"
+            # Closing their sockets first would leave their threads busy.
+            server.shutdown()
+            of_silo.shutdown()
