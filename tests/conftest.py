@@ -68,6 +68,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=order)
 
 
+#: Nothing is learnt, so that the run stops long before its last round.
+STALLED: dict[str, Any] = {
+    "preset": "tuned",
+    "model": "mlp",
+    "early_stopping": 1,
+    "comm_round": 30,
+    "learning_rate": 1e-9,
+    "refine_steps": 1,
+}
+
+
 def small_config(**changes: Any) -> dict[str, dict[str, Any]]:
     """A configuration of a short run on the embedded digits; `changes` are keys of any section."""
     config: dict[str, dict[str, Any]] = {

@@ -9,8 +9,6 @@ end. The setups are those of trust.py.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -102,16 +100,12 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = trust.make_parser(__doc__, seeds=3)
     parser.add_argument("--labels", type=int, default=20)
     parser.add_argument("--setups", nargs="+", default=SETUPS, choices=SETUPS)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    lines = given.results.read_text().splitlines() if given.results.exists() else []
-    runs = [json.loads(line) for line in lines]
+    runs = trust.read_results(given.results)
     done = {(each["setup"], each["seed"]) for each in runs}
     for seed in range(given.seeds):
         for setup in given.setups:
@@ -119,8 +113,7 @@ def main() -> None:
                 continue
             results = run(setup, seed, given.data, given.labels)
             runs += results
-            with given.results.open("a") as file:
-                file.writelines(json.dumps(each) + "\n" for each in results)
+            trust.append_results(given.results, results)
     print(table(runs))
 
 

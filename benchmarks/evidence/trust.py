@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,18 +240,34 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str | None, seeds: int) -> argparse.ArgumentParser:
+    """A parser with the options that every script on these setups has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=seeds)
+    return parser
+
+
+def read_results(file: Path) -> list[dict[str, Any]]:
+    """The runs that the file has, one per line; none if it does not exist."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def append_results(file: Path, runs: Sequence[dict[str, Any]]) -> None:
+    """Add runs to the file."""
+    with file.open("a") as opened:
+        opened.writelines(json.dumps(each) + "\n" for each in runs)
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = make_parser(__doc__, seeds=6)
     parser.add_argument("--shifts", nargs="+", default=list(SHIFTS), choices=list(SHIFTS))
     parser.add_argument("--setups", nargs="+", choices=list(SETUPS))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    lines = given.results.read_text().splitlines() if given.results.exists() else []
-    runs = [json.loads(line) for line in lines]
+    runs = read_results(given.results)
     done = {(each["setup"], each["shift"], each["seed"]) for each in runs}
     names = given.setups or [name for name, setup in SETUPS.items() if given.data or setup[0] not in ("usps", "mnist")]
     for seed in range(given.seeds):
@@ -261,8 +277,7 @@ def main() -> None:
                 if (setup, shift, seed) in done or (shift == "few" and setup in ("wine", "cancer")):
                     continue
                 runs.append(run(setup, shift, seed, given.data))
-                with given.results.open("a") as file:
-                    file.write(json.dumps(runs[-1]) + "\n")
+                append_results(given.results, runs[-1:])
     print(table(runs))
     print(per_label_table(runs))
 

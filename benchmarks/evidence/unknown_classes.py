@@ -9,8 +9,6 @@ clients' samples, which nobody trains on. Runs that RESULTS.jsonl has are not re
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -112,8 +110,8 @@ def table(runs: list[dict[str, Any]]) -> str:
             cells.append(f"{means[-1]:.3f} ± {statistics.pstdev(values):.3f}")
         lines.append(f"| {name} | {' | '.join(cells)} | {statistics.fmean(means):.3f} |")
     for title, top, bottom in (
-        ("unknown samples that are decided to be `unknown`", "right", "unknown"),
-        ("of those decided, unknown", "right", "decided"),
+        ("unknown samples that are listed", "right", "unknown"),
+        ("listed samples that are unknown", "right", "decided"),
     ):
         cells = []
         for setup in setups:
@@ -125,28 +123,25 @@ def table(runs: list[dict[str, Any]]) -> str:
         statistics.fmean(each["decided_without_lost_classes"] for each in runs if each["setup"] == setup)
         for setup in setups
     ]
-    lines.append("| decided where clients have all classes | " + " | ".join(f"{each:.3f}" for each in shares) + " | |")
+    lines.append(
+        "| samples listed where clients have all classes | " + " | ".join(f"{each:.3f}" for each in shares) + " | |"
+    )
     return "\n".join(lines)
 
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = trust.make_parser(__doc__, seeds=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    lines = given.results.read_text().splitlines() if given.results.exists() else []
-    runs = [json.loads(line) for line in lines]
+    runs = trust.read_results(given.results)
     done = {(each["setup"], each["seed"]) for each in runs}
     for seed in range(given.seeds):
         for setup in SETUPS:
             if (setup, seed) in done or (given.data is None and setup in ("usps", "mnist")):
                 continue
             runs.append(run(setup, seed, given.data))
-            with given.results.open("a") as file:
-                file.write(json.dumps(runs[-1]) + "\n")
+            trust.append_results(given.results, runs[-1:])
     print(table(runs))
 
 

@@ -149,10 +149,11 @@ def summarize_trust(trust: LabelTrust, coverage: float) -> dict[str, Any]:
     accepted = trust.probability_correct[trust.is_accepted]
     # Without calibrated probabilities those of known labels are still 1.
     is_known = not bool(trust.probability_correct.isnan().any())
-    probability = trust.probability_correct
     return {
         "samples_accepted": len(accepted),
         "accepted_accuracy": float(accepted.mean()) if len(accepted) and is_known else None,
         "prediction_set_coverage": coverage if is_known else None,
-        "acceptable": {str(level): int((probability >= level).sum()) for level in LEVELS} if is_known else None,
+        "acceptable": {str(level): int((trust.probability_correct >= level).sum()) for level in LEVELS}
+        if is_known
+        else None,
     }

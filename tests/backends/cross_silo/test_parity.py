@@ -16,7 +16,7 @@ from mrtf_fedml.algorithms.sampling import select_clients
 from tests.backends.cross_silo.certificates import Authority
 from tests.backends.cross_silo.conftest import bucket_client
 from tests.backends.cross_silo.federation import PATIENCE, Federation
-from tests.conftest import output_bytes, write_yaml
+from tests.conftest import STALLED, output_bytes, write_yaml
 
 SILOS = 3
 ROUNDS: dict[str, Any] = {"comm_round": 3}
@@ -29,15 +29,6 @@ PARTICIPATION: dict[str, dict[str, Any]] = {
         "preset": "tuned",
         "labels_file": str(Path(__file__).parents[1] / "few_labels.csv"),
     },
-}
-#: Nothing is learnt, so that the run stops long before its last round.
-STALLED: dict[str, Any] = {
-    "preset": "tuned",
-    "model": "mlp",
-    "early_stopping": 1,
-    "comm_round": 30,
-    "learning_rate": 1e-9,
-    "refine_steps": 1,
 }
 
 

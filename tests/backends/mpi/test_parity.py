@@ -16,6 +16,7 @@ from mrtf_fedml.models import create_model
 from mrtf_fedml.process.logs import log_path
 from mrtf_fedml.watch.live_run import LiveRun
 from mrtf_fedml.watch.page import live_page
+from tests.conftest import STALLED
 from tests.encoders.tiny import write_onnx
 
 from .conftest import configuration, launched, program
@@ -47,14 +48,7 @@ SETUPS: dict[str, dict[str, Any]] = {
     "private": {"clip": 1.0, "sigma": 0.01},
     "fedaux": {"federated_optimizer": "FedAUX", "comm_round": 2, "fedaux_epsilon": 10.0, "model": "mlp"},
     "shot": {"federated_optimizer": "SHOT", "shot_epochs": 1, "model": "mlp"},
-    "stopped": {
-        "preset": "tuned",
-        "model": "mlp",
-        "early_stopping": 1,
-        "comm_round": 30,
-        "learning_rate": 1e-9,
-        "refine_steps": 1,
-    },
+    "stopped": STALLED,
     "half": {"model": "mlp", "precision": "bf16", "refine_steps": 5},
 }
 #: The algorithms that no other test takes to several ranks, and noise on the updates; and bfloat16.
