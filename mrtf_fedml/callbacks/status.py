@@ -95,7 +95,9 @@ class StatusFile:
         _LOGGER.removeHandler(self._warnings)
 
     def _on_phase(self, name: str) -> None:
-        self.update(phase=name)
+        # Every client begins the phase of local training.
+        if self._fields.get("phase") != name:
+            self.update(phase=name)
 
 
 class StatusWriter(Callback):

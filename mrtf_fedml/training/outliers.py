@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -30,9 +30,9 @@ EXCLUSION_RATIO = 30.0
 _OPPOSED, _AGREEING = -0.3, 0.1
 #: With fewer updates the median says nothing about any one of them.
 _MIN_UPDATES = 3
-#: Elements per block of a norm: the block's difference fits into a core's cache.
-_NORM_BLOCK = 1 << 16
-#: Within this range a float32 norm neither overflows nor underflows.
+#: Elements of a block of all vectors: it fits into a core's cache.
+_BLOCK_ELEMENTS = 1 << 18
+#: Within this range the squares of norms neither overflow nor underflow in float32.
 _SAFE_NORMS = (1e-12, 1e15)
 
 
@@ -79,16 +79,16 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         )
     if len(updates) < _MIN_UPDATES:
         return Screening(list(updates))
-    update_norms = [update_norm(start, update.weights) for update in updates]
-    payload_norms = [_norm(_weight_like(start, update.payload)) for update in updates]
+    products = _products_of_updates(start, updates)
+    payload_products = inner_products([_weight_like(start, update.payload) for update in updates])
     median_loss = statistics.median([update.loss for update in updates if update.loss is not None] or [0.0])
     # Cross-entropies below 1 differ by large factors between honest clients.
     usual_loss = max(abs(median_loss), 1.0)
     used: list[ClientUpdate] = []
-    used_norms, used_payload_norms = [], []
+    rows: list[int] = []
     shortened, excluded = {}, {}
-    for update, norm, payload_norm, of_weights, of_payload in zip(
-        updates, update_norms, payload_norms, _ratios(update_norms), _ratios(payload_norms), strict=True
+    for row, (update, of_weights, of_payload) in enumerate(
+        zip(updates, _ratios(_norms(products)), _ratios(_norms(payload_products)), strict=True)
     ):
         reasons = [
             f"its {name} is {ratio:.3g} times as large as the round's median"
@@ -104,52 +104,38 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         if reasons:
             shortened[update.client] = " and ".join(reasons)
         used.append(_shorten(start, update, of_weights, of_payload))
-        used_norms.append(norm * MAX_RATIO / max(of_weights, MAX_RATIO))
-        used_payload_norms.append(payload_norm * MAX_RATIO / max(of_payload, MAX_RATIO))
+        rows.append(row)
     opposed: dict[int, str] = {}
-    weight_names = [name for name, value in start.items() if value.is_floating_point()]
-    trained = [{name: update.weights[name] for name in weight_names} for update in used]
-    payloads = [_weight_like(start, update.payload) for update in used]
-    for name, cosines in (
-        ("payload", find_opposed(payloads, used_payload_norms)),
-        ("update", find_opposed(trained, used_norms, start)),
-    ):
-        for update, cosine in zip(used, cosines, strict=True):
+    for name, matrix in (("payload", payload_products), ("update", products)):
+        # Shortening keeps the directions.
+        for update, cosine in zip(used, find_opposed(matrix[rows][:, rows]), strict=True):
             if cosine is not None:
                 opposed[update.client] = f"its {name} points against the others' (cosine {cosine:.2f})"
     return Screening(used, shortened, excluded, opposed)
 
 
-def find_opposed(
-    vectors: Sequence[Mapping[str, Tensor]], norms: Sequence[float], start: Weights | None = None
-) -> list[float | None]:
+def find_opposed(products: Tensor) -> list[float | None]:
     """The cosine of each vector with the sum of the others, each of length 1, where it points against them; else None.
 
     With u_k of length 1 and s = sum_k u_k: cos_k = <u_k, s - u_k> / |s - u_k|, and the mean cosine of two of the K - 1
-    others is (|s - u_k|^2 - (K - 1)) / ((K - 1) (K - 2)). So s and <u_k, s> are enough, block by block.
+    others is (|s - u_k|^2 - (K - 1)) / ((K - 1) (K - 2)).
 
     Args:
-        vectors: K mappings from names to tensors. One of length 0 has no direction and is not compared.
-        norms: of the vectors.
-        start: subtracted from each vector first.
+        products: inner products [K, K] of the vectors. One of length 0 has no direction and is not compared.
 
-    >>> same, opposite = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([-1.0, -2.0])}
-    >>> find_opposed([same, same, same, opposite], [5**0.5] * 4)
+    >>> vector = torch.tensor([1.0, 2.0])
+    >>> find_opposed(inner_products([{"w": vector}] * 3 + [{"w": -vector}]))
     [None, None, None, -1.0]
     """
-    cosines: list[float | None] = [None] * len(norms)
-    compared = [index for index, norm in enumerate(norms) if norm > 0]
+    cosines: list[float | None] = [None] * len(products)
+    compared = products.diagonal().nonzero()[:, 0]
     others = len(compared) - 1
     if others + 1 < _MIN_UPDATES:
         return cosines
-    lengths = torch.tensor([norms[index] for index in compared])[:, None]
-    along, squared = torch.zeros(len(compared), dtype=torch.float64), 0.0
-    for block in _blocks([vectors[index] for index in compared], start):
-        units = block / lengths
-        total = units.sum(dim=0)
-        along += units @ total
-        squared += float(total @ total)
-    for index, product in zip(compared, along.tolist(), strict=True):
+    lengths = products.diagonal()[compared].sqrt()
+    along = (products[compared][:, compared] / lengths / lengths[:, None]).sum(dim=1)
+    squared = float(along.sum())
+    for index, product in zip(compared.tolist(), along.tolist(), strict=True):
         rest = squared - 2 * product + 1
         agreement = (rest - others) / (others * (others - 1))
         if agreement > _AGREEING and (cosine := (product - 1) / math.sqrt(rest)) < _OPPOSED:
@@ -157,16 +143,50 @@ def find_opposed(
     return cosines
 
 
-def _blocks(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None) -> Iterator[Tensor]:
-    """Parts [K, B] of the K vectors, without `start`: small enough to stay in the processor's cache."""
-    for name in vectors[0]:
-        rows = [vector[name].detach().cpu().float().reshape(-1) for vector in vectors if name in vector]
-        if len(rows) < len(vectors):
-            continue
-        origin = None if start is None else start[name].detach().cpu().float().reshape(-1)
-        for begin in range(0, len(rows[0]), _NORM_BLOCK):
-            block = torch.stack([row[begin : begin + _NORM_BLOCK] for row in rows])
-            yield block if origin is None else block - origin[begin : begin + _NORM_BLOCK]
+def inner_products(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None = None) -> Tensor:
+    """<v_j - start, v_k - start> as a matrix [K, K] in float64, for norms of any size.
+
+    Args:
+        vectors: K mappings from names to tensors; a missing entry counts as zeros.
+        start: subtracted from each vector.
+    """
+    products = _products(vectors, start, torch.float32)
+    squares = products.diagonal()
+    if bool(((squares > _SAFE_NORMS[0] ** 2) & (squares < _SAFE_NORMS[1] ** 2)).all()):
+        return products
+    return _products(vectors, start, torch.float64)
+
+
+def _products(vectors: Sequence[Mapping[str, Tensor]], start: Weights | None, dtype: torch.dtype) -> Tensor:
+    products = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
+    size = max(_BLOCK_ELEMENTS // len(vectors), 1)
+    # The vectors' own order: it is the same on every backend.
+    for name in dict.fromkeys(name for vector in vectors for name in vector):
+        present = [index for index, vector in enumerate(vectors) if name in vector]
+        rows = [vectors[index][name].detach().cpu().reshape(-1) for index in present]
+        origin = None if start is None else start[name].detach().cpu().reshape(-1)
+        for begin in range(0, len(rows[0]), size):
+            block = torch.stack([row[begin : begin + size] for row in rows]).to(dtype)
+            if origin is not None:
+                block -= origin[begin : begin + size]
+            part = block @ block.T
+            if len(present) == len(vectors):
+                products += part
+            else:
+                index = torch.tensor(present)
+                products[index[:, None], index] += part
+    return products
+
+
+def _products_of_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Tensor:
+    # Integer buffers, such as BatchNorm's counters, are not weights.
+    names = [name for name, value in start.items() if value.is_floating_point()]
+    return inner_products([{name: update.weights[name] for name in names} for update in updates], start)
+
+
+def _norms(products: Tensor) -> list[float]:
+    norms: list[float] = products.diagonal().sqrt().tolist()
+    return norms
 
 
 def find_culprit(start: Weights, updates: Sequence[ClientUpdate]) -> ClientUpdate | None:
@@ -176,26 +196,11 @@ def find_culprit(start: Weights, updates: Sequence[ClientUpdate]) -> ClientUpdat
     """
     if len(updates) < 2:
         return None
-    norms = [update_norm(start, update.weights) for update in updates]
+    norms = _norms(_products_of_updates(start, updates))
     largest = max(norms)
     index = norms.index(largest)
     others = norms[:index] + norms[index + 1 :]
     return updates[index] if largest > EXCLUSION_RATIO * statistics.median(others) else None
-
-
-def update_norm(start: Weights, weights: Weights) -> float:
-    """||theta_{t,k} - theta_t|| over the floating-point entries, for norms of any size."""
-    # Integer buffers, such as BatchNorm's counters, are not weights.
-    norms = (
-        _distance(weights[name].detach().cpu(), value.detach().cpu())
-        for name, value in start.items()
-        if value.is_floating_point()
-    )
-    return math.hypot(*norms)
-
-
-def _norm(tensors: Mapping[str, Tensor]) -> float:
-    return math.hypot(*(_distance(value, torch.zeros_like(value)) for value in tensors.values()))
 
 
 def _weight_like(start: Weights, payload: Weights) -> Mapping[str, Tensor]:
@@ -226,11 +231,3 @@ def _shorten(start: Weights, update: ClientUpdate, of_weights: float, of_payload
         payload = {name: share * value for name, value in _weight_like(start, update.payload).items()}
         update = replace(update, payload={**update.payload, **payload})
     return update
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """||one - other||, in float64 (five times slower) only where the squares could leave float32's range."""
-    # Block by block: the difference of a whole layer would go to memory and back.
-    blocks = zip(one.float().reshape(-1).split(_NORM_BLOCK), other.float().reshape(-1).split(_NORM_BLOCK), strict=True)
-    distance = math.hypot(*(float((left - right).norm()) for left, right in blocks))
-    return distance if _SAFE_NORMS[0] < distance < _SAFE_NORMS[1] else float((one.double() - other.double()).norm())
