@@ -20,14 +20,15 @@ from pathlib import Path
 import yaml
 from checkouts import parse_checkouts
 
-#: By name, the changes to the common setup, and the number of measured rounds.
+#: By name, the changes to the common setup, and the number of measured rounds: enough that their seconds exceed the
+#: noise of the start.
 SETUPS: dict[str, tuple[dict[str, object], int]] = {
-    "MrTF, MLP": ({"federated_optimizer": "MrTF", "model": "mlp", "client_num_in_total": 20}, 6),
-    "FedAvg, MLP": ({"federated_optimizer": "FedAvg", "model": "mlp", "client_num_in_total": 20}, 12),
-    "Scaffold, MLP": ({"federated_optimizer": "Scaffold", "model": "mlp", "client_num_in_total": 20}, 12),
+    "MrTF, MLP": ({"federated_optimizer": "MrTF", "model": "mlp", "client_num_in_total": 20}, 20),
+    "FedAvg, MLP": ({"federated_optimizer": "FedAvg", "model": "mlp", "client_num_in_total": 20}, 50),
+    "Scaffold, MLP": ({"federated_optimizer": "Scaffold", "model": "mlp", "client_num_in_total": 20}, 50),
     "FedAvg, many small clients": (
         {"federated_optimizer": "FedAvg", "model": "lr", "client_num_in_total": 100, "client_num_per_round": 50},
-        40,
+        160,
     ),
 }
 
