@@ -16,11 +16,10 @@ from ...refinery.distillation import DistillationSettings
 from ...rng import fork_rng, torch_generator
 from ..base import Algorithm
 from ..registry import algorithm_by_name
-from ..scaffold import COEFFICIENT_METRIC
 from ..server_context import ServerContext
-from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights
+from ..types import ClientUpdate, RoundReport, ServerState, Weights
 from ..wrapper import AlgorithmWrapper
-from .client_validation import VALIDATION_METRICS, ClientValidation, ValidationSummary
+from .client_validation import ClientValidation, ValidationSummary
 from .components import PREFIX, ComponentMemory, RoundContext, RoundTargets, build_component
 from .model_selection import BROADCASTS, PREDICTIONS, ModelSelection
 from .target_transforms import build_transforms
@@ -35,11 +34,6 @@ class ComposedRefinery(AlgorithmWrapper):
     section: ClassVar[str] = "mrtf_args"
     prefix: ClassVar[str] = PREFIX
     transductive: ClassVar[bool] = True
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("local_weight", "weight of the local models (u_t)"),
-        *VALIDATION_METRICS,
-        COEFFICIENT_METRIC,
-    )
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)

@@ -18,8 +18,10 @@ from ...refinery.clustering import reassign_by_prototypes
 from ...refinery.ensemble import add_self_teaching, combine_teachers, local_weight
 from ...rng import fork_rng, torch_generator
 from ..registry import register_algorithm
+from ..scaffold import COEFFICIENT_METRIC
 from ..server_context import ModelPredictions, ServerContext
-from ..types import ClientUpdate, RoundReport, ServerState, Weights, mean_loss
+from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights, mean_loss
+from .client_validation import VALIDATION_METRICS
 from .components import ComponentMemory, RoundContext, RoundTargets
 from .composition import ComposedRefinery
 
@@ -39,6 +41,11 @@ class MrTF(ComposedRefinery):
     """
 
     name: ClassVar[str] = "MrTF"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("local_weight", "weight of the local models (u_t)"),
+        *VALIDATION_METRICS,
+        COEFFICIENT_METRIC,
+    )
     _has_warned = False
 
     def server_update(
