@@ -11,11 +11,14 @@ set -euo pipefail
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/environment.sh"
 
 excluded=(slow)
+extras=test,mpi
 duration="6 minutes"
 # A file's tests share fixtures, so they stay in one worker. Files are started in the order of tests/conftest.py.
 parallel=(-p tests.progress -n 2 --dist loadfile --no-loadscope-reorder)
 if [[ ${1:-} == --all ]]; then
   excluded=()
+  # The tests with pretrained weights are skipped without these.
+  extras+=,encoders,weights
   duration="40 minutes"
   shift
 elif (($#)); then
@@ -37,7 +40,7 @@ needs() {
 }
 arguments=("$@")
 
-install_extras test,mpi
+install_extras "$extras"
 if needs tests/backends || needs tests/examples; then
   # shellcheck source=launch/broker.sh
   source "$ROOT/launch/broker.sh"

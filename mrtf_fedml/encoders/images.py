@@ -107,7 +107,9 @@ def torchvision_encoder(name: str, settings: ModelSettings, download: bool, devi
     size = settings.encoder_size or int(transforms.crop_size[0])
 
     def fetch() -> Path:
-        return _download(trained.url)
+        # The names of torchvision's files end with the first digits of their SHA-256.
+        digits = torch.hub.HASH_REGEX.search(trained.url)
+        return _download(trained.url, hash_prefix=digits and digits[1])
 
     def make(file: Path) -> nn.Module:
         model = torchvision.models.get_model(name, weights=None)
@@ -213,14 +215,20 @@ def _weights_file(name: str, settings: ModelSettings, download: bool, fetch: Cal
         ) from error
 
 
-def _download(url: str, name: str | None = None) -> Path:
-    """The file at this address, in PyTorch's folder of downloads; it is downloaded once."""
+def _download(url: str, name: str | None = None, hash_prefix: str | None = None) -> Path:
+    """The weights at this address, as a file in PyTorch's folder of downloads; they are downloaded once, and checked."""
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     file = folder / (name or url.rpartition("/")[2])
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _log.warning("downloading %s", url)
-        torch.hub.download_url_to_file(url, str(file), progress=False)
+        torch.hub.download_url_to_file(url, str(file), hash_prefix, progress=False)
+        try:
+            read_weights(file, "data_args.download:")
+        except UserError:
+            # A connection that ended early: the next run would find the file.
+            file.unlink()
+            raise
     return file
 
 

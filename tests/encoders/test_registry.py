@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from mrtf_fedml.config import ModelSettings
-from mrtf_fedml.encoders import Encoder, load_encoder
-from mrtf_fedml.encoders.images import ImagePreprocessing, Normalization
+from mrtf_fedml.encoders import Encoder, images, load_encoder
+from mrtf_fedml.encoders.images import ImagePreprocessing, Normalization, _download
 from mrtf_fedml.errors import UserError
 
 from .tiny import pixels, write_onnx
@@ -102,53 +109,110 @@ def test_preprocessing_resizes_repeats_grey_and_normalizes() -> None:
     assert torch.allclose(preprocessing(black), torch.full((1, 3, 4, 4), -2.0), atol=1e-5)
 
 
-def test_download_uses_the_file_at_torchvisions_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    """Files by name on a real HTTP server, from which weights are downloaded instead of from their own addresses.
+
+    An entry `short` is a name whose connection ends after half of the file.
+    """
+    files: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.rpartition("/")[2]
+            content = files.get(name)
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if files.get("short") == name.encode() else content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    def download_from_server(url: str, *arguments: Any, **keys: Any) -> Path:
+        assert url.startswith("https://")
+        return _download(f"http://127.0.0.1:{server.server_port}/{url.rpartition('/')[2]}", *arguments, **keys)
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(images, "_download", download_from_server)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield files
+        server.shutdown()
+        thread.join()
+
+
+def name_weights(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let torchvision name this file as the weights of squeezenet1_1."""
     import torchvision.models
 
-    file, addresses = squeezenet_weights(tmp_path), []
+    weights = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.value
+    monkeypatch.setattr(
+        torchvision.models.SqueezeNet1_1_Weights.DEFAULT,
+        "_value_",
+        replace(weights, url=f"https://download.pytorch.org/models/{name}"),
+    )
 
-    def download(url: str, target: str, progress: bool) -> None:
-        addresses.append(url)
-        Path(target).write_bytes(file.read_bytes())
 
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    downloaded = encoder_of("torchvision:squeezenet1_1", download=True)
-    again = encoder_of("torchvision:squeezenet1_1", download=True)
-    given = encoder_of("torchvision:squeezenet1_1", encoder_weights=str(file))
+def test_download_brings_the_file_once_and_checks_its_hash(
+    tmp_path: Path, served: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = squeezenet_weights(tmp_path)
+    name = f"squeezenet1_1-{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}.pth"
+    name_weights(monkeypatch, name)
+    served[name] = file.read_bytes()
+    downloaded = encoder_of("torchvision:squeezenet1_1", download=True, encoder_size=32)
+    served.clear()
+    again = encoder_of("torchvision:squeezenet1_1", download=True, encoder_size=32)
+    given = encoder_of("torchvision:squeezenet1_1", encoder_weights=str(file), encoder_size=32)
     assert downloaded.digest == again.digest == given.digest
-    assert addresses == [torchvision.models.SqueezeNet1_1_Weights.DEFAULT.url]
+    assert torch.equal(downloaded(IMAGES), given(IMAGES))
 
 
-@pytest.mark.parametrize("name", ["torchvision:squeezenet1_1", "timm:resnet18"])
-def test_download_without_network_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    if name.startswith("timm"):
-        pytest.importorskip("timm")
-    addresses = []
+@pytest.mark.parametrize("fault", ["HTTP Error 404", "invalid hash", "Connection refused"])
+def test_failed_download_is_one_sentence_and_leaves_no_file(
+    tmp_path: Path, served: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    with socket.socket() as silent:
+        if fault == "invalid hash":
+            # torchvision's own name, and so its hash, for other weights.
+            served["squeezenet1_1-b8a52dc0.pth"] = squeezenet_weights(tmp_path).read_bytes()
+        elif fault == "Connection refused":
+            # A port on which nobody listens.
+            silent.bind(("127.0.0.1", 0))
+            address = f"http://127.0.0.1:{silent.getsockname()[1]}/squeezenet1_1-b8a52dc0.pth"
+            monkeypatch.setattr(images, "_download", lambda url, **keys: _download(address, **keys))
+        with pytest.raises(UserError, match=rf"torchvision:squeezenet1_1.*{fault}.*encoder_weights"):
+            encoder_of("torchvision:squeezenet1_1", download=True)
+    assert not [file for file in (tmp_path / "hub").rglob("*") if file.is_file()]
 
-    def download(url: str, *_: Any, **__: Any) -> None:
-        addresses.append(url)
-        raise OSError("no route to host")
 
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    with pytest.raises(UserError, match=rf"{name}.*no route to host.*encoder_weights"):
-        encoder_of(name, download=True)
-    assert [address.partition("://")[0] for address in addresses] == ["https"]
-
-
-def test_download_of_timm_keeps_one_file_per_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_that_ended_early_is_repeated(tmp_path: Path, served: dict[str, bytes]) -> None:
     pytest.importorskip("timm")
-    names = []
+    import timm
 
-    def download(url: str, target: str, progress: bool) -> None:
-        names.append(Path(target).name)
-        Path(target).write_bytes(url.encode())
+    file = tmp_path / "model.safetensors"
+    save_file(timm.create_model("test_vit", pretrained=False).state_dict(), file)
+    served |= {"model.safetensors": file.read_bytes(), "short": b"model.safetensors"}
+    with pytest.raises(UserError, match=r"test_vit.*encoder_weights"):
+        encoder_of("timm:test_vit", download=True)
+    del served["short"]
+    given = encoder_of("timm:test_vit", encoder_weights=str(file))
+    assert encoder_of("timm:test_vit", download=True).digest == given.digest
 
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    digests = {encoder_of(name, download=True).digest for name in ("timm:resnet18", "timm:resnet34", "timm:resnet18")}
-    assert len(digests) == len(names) == len(set(names)) == 2
+
+def test_download_of_timm_keeps_one_file_per_model(served: dict[str, bytes]) -> None:
+    pytest.importorskip("timm")
+    for index, name in enumerate(("timm:resnet18", "timm:resnet34")):
+        served["model.safetensors"] = save({"weight": torch.full((1,), float(index))})
+        first = encoder_of(name, download=True).digest
+        served.clear()
+        assert encoder_of(name, download=True).digest == first
 
 
 @pytest.mark.parametrize(
