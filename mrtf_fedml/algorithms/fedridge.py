@@ -60,7 +60,8 @@ class FedRidgeSettings:
     """FedRidge's keys in `train_args`."""
 
     #: alpha in ||Y - XW - b||^2 + alpha ||W||^2, as scikit-learn's `Ridge`. Not given: the clients choose
-    #: among six, by their correct predictions on a tenth of their samples, which are added afterwards.
+    #: among six, by their correct predictions on a tenth of their samples, whose sums are sent separately. The
+    #: sum of a class of which a client sends a single sample is this sample's features.
     ridge_strength: PositiveFloat | None = None
     #: Clients whose sums are subtracted again, or never added. Such a client sends its sums once more.
     ridge_removed_clients: list[int] = field(default_factory=list)
@@ -205,6 +206,7 @@ class FedRidge(Algorithm):
                 "model_args.initial_weights would have no effect: FedRidge computes a linear model from sums; leave it "
                 "out, or choose another algorithm (in MrTF mrtf_args.base: FedAvg)"
             )
+        self._has_warned = False
         visits = math.ceil(train.client_num_in_total / train.client_num_per_round)
         self.validates = self.hparams.ridge_strength is None and train.comm_round > 1 and not privacy.is_active
         if not self.is_base and train.comm_round < visits * (2 if self.validates else 1):
@@ -269,13 +271,29 @@ class FedRidge(Algorithm):
             if _CANDIDATES in task.payload:
                 batches = list(batches)
                 payload[_CORRECT] = count_correct(task.payload[_CANDIDATES], batches)
-            payload |= Sums.of(batches, features, classes).to_tensors()
+            sums = Sums.of(batches, features, classes)
+            self._warn_of_single_samples(sums, task.client)
+            payload |= sums.to_tensors()
         if not self.is_base:
             return ClientUpdate(task.client, task.samples, task.weights, None, payload)
         own = Sums.of(head_inputs(model, name, training), features, classes)
         weights = {**task.weights, **body, **_head_weights(own, own.strength(_DEFAULT_STRENGTH), task.weights)}
         load_weights(model, weights)
         return ClientUpdate(task.client, task.samples, weights, _mean_cross_entropy(model, training), payload)
+
+    def _warn_of_single_samples(self, sums: Sums, client: int) -> None:
+        single = (sums.class_counts == 1).nonzero().flatten().tolist()
+        if not single or self._has_warned or self.settings.privacy.is_active:
+            return
+        # Once per process: a simulation would repeat it for every client.
+        self._has_warned = True
+        _log.warning(
+            "client %d sends FedRidge's sums with a single sample of class %s: they are this sample's features; if "
+            "they must not leave a client, set dp_args (clip, sigma) or choose another algorithm (in MrTF "
+            "mrtf_args.base: FedAvg)",
+            client,
+            ", ".join(map(str, single[:5])),
+        )
 
     def validate_update(self, state: ServerState, update: ClientUpdate) -> str | None:
         """The sums must be sums of no more samples than the client has."""

@@ -26,8 +26,9 @@ class MrTFSettings:
     preset: Literal["paper", "tuned"] = "paper"
     #: The algorithm whose client and server rules run before the refinery: FedAvg, FedProx, FedMMD, FedOpt, Scaffold,
     #: MeasuredScaffold, FedRidge, or package.module:Class. `auto` is FedRidge for `model: linear` on an encoder's
-    #: features, otherwise MeasuredScaffold, and FedAvg where these cannot be used: with `dp_args`, with another
-    #: client_optimizer than SGD, and with clients that only train (devices, trainers of your own).
+    #: features (its clients send sums of features, which reveal the only sample of a class), otherwise
+    #: MeasuredScaffold, and FedAvg where these cannot be used: with `dp_args`, with another client_optimizer than
+    #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: How local models are combined: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"

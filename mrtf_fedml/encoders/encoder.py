@@ -45,6 +45,7 @@ class Encoder:
     reads: Literal["images", "text", "any"]
     build: Callable[[], BatchFunction] = field(repr=False)
     device: str = "cpu"
+    _widths: set[int] = field(default_factory=set, init=False, repr=False)
 
     @cached_property
     def function(self) -> BatchFunction:
@@ -61,7 +62,9 @@ class Encoder:
         if len(samples) <= BATCH_SIZE:
             # A file per prediction would fill the cache.
             return self._encode(samples)
-        return cached_features(_cache_key(self, samples), lambda: self._encode(samples))
+        features = cached_features(_cache_key(self, samples), lambda: self._encode(samples))
+        self._check_width(features)
+        return features
 
     @property
     def module(self) -> nn.Module | None:
@@ -95,15 +98,19 @@ class Encoder:
                 batch = [str(text) for text in samples[rows]] if is_text else samples[torch.from_numpy(rows)]
                 parts.append(self._encode_batch(function, batch, rows))
                 bar.update(len(rows))
-        widths = sorted({part.shape[1] for part in parts})
-        if len(widths) > 1:
-            raise UserError(
-                f"model_args.encoder {self.name!r} gives {widths[0]} features for some samples and {widths[-1]} for "
-                "others; it must give the same number for all"
-            )
-        features = torch.empty(len(samples), widths[0])
-        features[torch.from_numpy(order)] = torch.cat(parts)
+        rows_in_order = torch.cat(parts)
+        features = torch.empty_like(rows_in_order)
+        features[torch.from_numpy(order)] = rows_in_order
         return features
+
+    def _check_width(self, features: Tensor) -> None:
+        """Raise a `UserError` if earlier features, of this or another set of samples, had another width."""
+        self._widths.add(features.shape[1])
+        if len(self._widths) > 1:
+            raise UserError(
+                f"model_args.encoder {self.name!r} gives {min(self._widths)} features for some samples and "
+                f"{max(self._widths)} for others; it must give the same number for all"
+            )
 
     def _encode_batch(self, function: BatchFunction, batch: Any, rows: npt.NDArray[np.int64]) -> Tensor:
         try:
@@ -124,6 +131,7 @@ class Encoder:
                 "samples; it must give one row of features per sample"
             )
         features = features.flatten(1)
+        self._check_width(features)
         is_finite = features.isfinite().all(dim=1)
         if not bool(is_finite.all()):
             raise UserError(

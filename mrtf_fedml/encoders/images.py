@@ -242,7 +242,8 @@ def _load_weights(model: nn.Module, file: Path) -> None:
     if weights.keys() != expected.keys() and _signature(weights) == _signature(expected):
         _log.info("%s names its layers differently; they are matched by position", file.name)
         weights = dict(zip(expected, weights.values(), strict=True))
-    check_state_dict(f"model_args.encoder_weights {str(file)!r}", weights, expected)
+    label, remedy = f"model_args.encoder_weights {str(file)!r}", "give the file of this encoder"
+    check_state_dict(label, weights, expected, remedy)
     model.load_state_dict(weights)
 
 

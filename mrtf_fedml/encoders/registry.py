@@ -150,7 +150,7 @@ def _open_onnx(file: Path, name: str) -> Any:
 
 def sentence_encoder(folder: Path, device: str) -> Encoder:
     """A sentence-transformers model in a folder."""
-    name = f"sentence-transformers:{folder.name}"
+    name = f"sentence-transformers:{folder.absolute().name}"
     if not (folder / "modules.json").is_file():
         raise UserError(f"{_KEY} {name!r}: {str(folder)!r} has no modules.json; give the folder of a saved model")
 

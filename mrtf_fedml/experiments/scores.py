@@ -74,13 +74,19 @@ class AlgorithmScore:
 def score_trials(
     trials: Sequence[Trial], read: Callable[[Trial], Metrics], target: float | None
 ) -> list[AlgorithmScore]:
-    """One score per label, in the order of the trials; of a grid, the point with the best mean final accuracy."""
+    """One score per label, in the order of the trials; of a grid, the point with the best mean final accuracy.
+
+    A run with fewer rounds than others, such as FedRidge's, which ends by itself, keeps its last accuracy.
+    """
+    paths = [_scored_rounds(read(trial)) for trial in trials]
+    rounds = [number for number, _ in max(paths, key=len)]
+    extended = [path + [(number, path[-1][1]) for number in rounds if number > path[-1][0]] for path in paths]
     rows = []
     for label in dict.fromkeys(trial.label for trial in trials):
-        of_label = [trial for trial in trials if trial.label == label]
+        of_label = [(trial.point, path) for trial, path in zip(trials, extended, strict=True) if trial.label == label]
         points = [
-            _score(label, point, [read(trial) for trial in of_label if trial.point == point], target)
-            for point in dict.fromkeys(trial.point for trial in of_label)
+            _score(label, point, [path for other, path in of_label if other == point], target)
+            for point in dict.fromkeys(point for point, _ in of_label)
         ]
         rows.append(max(points, key=lambda row: row.final.mean))
     return rows
@@ -126,17 +132,22 @@ def _window_means(values: Sequence[float]) -> list[float]:
     ]
 
 
-def _score(label: str, point: str, runs: Sequence[Metrics], target: float | None) -> AlgorithmScore:
-    paths = [[(line["round"] + 1, line["acc"]) for line in metrics if line.get("acc") is not None] for metrics in runs]
-    if not all(paths):
+def _scored_rounds(metrics: Metrics) -> list[tuple[int, float]]:
+    """The number, from 1, and the accuracy of each round that has one."""
+    path = [(line["round"] + 1, line["acc"]) for line in metrics if line.get("acc") is not None]
+    if not path:
         raise UserError("a comparison needs accuracies, but the server's set has no labels; give it some (y_test)")
+    return path
+
+
+def _score(label: str, point: str, paths: Sequence[list[tuple[int, float]]], target: float | None) -> AlgorithmScore:
     accuracies = [[accuracy for _, accuracy in path] for path in paths]
     firsts = [_first_round(path, target) for path in paths] if target is not None else []
     reached = [float(first) for first in firsts if first is not None]
     return AlgorithmScore(
         label,
         point,
-        len(runs),
+        len(paths),
         final=MeanStd.of([path[-1] for path in accuracies]),
         best=MeanStd.of([max(path) for path in accuracies]),
         mean=MeanStd.of([statistics.fmean(path) for path in accuracies]),

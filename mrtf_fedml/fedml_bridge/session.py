@@ -180,7 +180,7 @@ class Session:
                 raise UserError(f"{label}: that run has other classes, or the same in another order; use the same data")
         else:
             weights = read_weights(path, "model_args.initial_weights")
-        check_state_dict(label, weights, self.server.state.weights)
+        check_state_dict(label, weights, self.server.state.weights, "give weights of the same model")
         self.server.start_from(weights)
 
     def _open_run_directory(self) -> RunDirectory:

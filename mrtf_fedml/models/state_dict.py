@@ -99,7 +99,9 @@ def load_weights(model: nn.Module, weights: StateDict) -> None:
     model.load_state_dict(weights)
 
 
-def check_state_dict(label: str, weights: StateDict, expected: StateDict) -> None:
+def check_state_dict(
+    label: str, weights: StateDict, expected: StateDict, remedy: str = "use the same model everywhere"
+) -> None:
     """Raise a `UserError` if keys or shapes differ from those of `expected`; `label` names the weights in messages."""
     faults = []
     if missing := [key for key in expected if key not in weights]:
@@ -113,7 +115,7 @@ def check_state_dict(label: str, weights: StateDict, expected: StateDict) -> Non
     ]:
         faults.append("has the shapes " + _join_first(wrong_shapes))
     if faults:
-        raise UserError(f"{label}: does not fit the model, as it {'; '.join(faults)}; use the same model everywhere")
+        raise UserError(f"{label}: does not fit the model, as it {'; '.join(faults)}; {remedy}")
 
 
 def _all_finite(tensor: Tensor) -> bool:

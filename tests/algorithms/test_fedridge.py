@@ -358,3 +358,34 @@ def test_privacy_that_does_not_cover_the_sums_is_refused(changes: dict[str, Any]
 def test_too_few_rounds_give_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     FedRidge(settings(client_num_per_round=1, comm_round=5))
     assert "needs 8 rounds" in caplog.text
+
+
+def test_client_with_a_single_sample_of_a_class_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    federation = Federation(ridge_strength=1.0)
+    federation.run_round()
+    assert "single sample" not in caplog.text
+    for client in (1, 2):
+        shard = federation.shards[client]
+        kept = [
+            int((shard.labels == shard.labels[0]).nonzero()[0]),
+            *(shard.labels != shard.labels[0]).nonzero().flatten(),
+        ]
+        federation.shards[client] = shard.part(torch.tensor(kept).sort().values)
+        federation.algorithm.train_client(
+            federation.model, ClientTask(client, 0, federation.state.weights, federation.shards[client], len(kept), {})
+        )
+    (message,) = [record.message for record in caplog.records if "single sample" in record.message]
+    assert message.startswith("client 1 ")
+
+
+def test_client_with_a_single_sample_and_noise_gives_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    federation = Federation()
+    FedRidge(
+        RunSettings.from_config(
+            {"train_args": {"federated_optimizer": "FedRidge"}, "dp_args": {"clip": 1.0, "sigma": 1.0}}
+        )
+    ).train_client(
+        federation.model,
+        ClientTask(0, 0, federation.state.weights, federation.shards[0].part(torch.tensor([0])), 1, {}),
+    )
+    assert "single sample" not in caplog.text

@@ -130,6 +130,13 @@ def test_encoder_without_one_row_of_equal_width_per_sample_is_an_error(function:
         encoder_of(function)(torch.randn(BATCH_SIZE + 3, 4))
 
 
+def test_other_width_for_another_set_of_samples_is_an_error() -> None:
+    encoder = encoder_of(lambda batch: batch[:, : len(batch)])
+    encoder(torch.randn(3, 4))
+    with pytest.raises(UserError, match=r"tiny:function.* 2 .* 3 "):
+        encoder(torch.randn(2, 4))
+
+
 @pytest.mark.parametrize(
     ("reads", "samples"),
     [("images", torch.zeros(2, 5)), ("images", np.array(["a"])), ("text", torch.zeros(2, 3, 4, 4))],

@@ -46,6 +46,13 @@ def test_scores_equal_values_by_hand() -> None:
     assert [number for number, _ in second.curve] == [1, 3], "rounds without a score are excluded"
 
 
+def test_run_that_ended_early_keeps_its_last_accuracy() -> None:
+    long, short = rows({("A", 0, ""): [0.1, 0.2, 0.3, 0.4], ("B", 0, ""): [0.2, 0.3]})
+    assert short.accuracies == [[0.2, 0.3, 0.3, 0.3]]
+    assert [number for number, _ in short.curve] == [1, 2, 3, 4]
+    assert count_windows_below(short, long) == WindowCount(1, 0, None)
+
+
 def test_grid_shows_the_point_with_the_best_mean_final_accuracy() -> None:
     runs = {("A", seed, f"lr={lr}"): [0.9, lr + seed / 10] for seed in (0, 1) for lr in (0.3, 0.5, 0.4)}
     (row,) = rows(runs)

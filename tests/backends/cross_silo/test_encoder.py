@@ -53,7 +53,7 @@ def test_silo_whose_encoder_differs_by_one_byte_is_refused_with_one_sentence(tmp
         federation.start(0)
         federation.start(1)
         silo = federation.start(2, config=changed)
-        assert silo.wait() != 0
+        assert silo.wait() == 2
         assert "encoder of silo 2" in silo.output
         assert "encoder of silo 2" in federation.parties[0].output
         assert "Traceback" not in silo.output

@@ -263,7 +263,7 @@ def test_silo_with_other_handshake_is_rejected_with_reason(tmp_path: Path) -> No
             other = deepcopy(federation.config)
             other.setdefault(section, {}).update(change)
             wrong = federation.start(1, config=other)
-            assert wrong.wait() == 1
+            assert wrong.wait() == 2
             assert message in wrong.output
         right = federation.start(1)
         assert [server.wait(), right.wait()] == [0, 0], server.output

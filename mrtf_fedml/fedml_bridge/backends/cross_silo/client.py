@@ -232,6 +232,8 @@ class SiloClient(Party):
         # A server that has ended already does not need it.
         self._disconnect()
         self._ended_normally = not reason
+        if protocol.is_rejected(message):
+            raise UserError(reason)
         if reason:
             raise RunStopped(f"the server has ended the run: {reason}")
 

@@ -37,6 +37,7 @@ SERVER = 0
 _ROUND_INDEX = "round_idx"
 _INCARNATION = "incarnation"
 _REASON = "reason"
+_REJECTED = "rejected"
 _HANDSHAKE = "handshake"
 _TIME = "time"
 _REPORT = "report"
@@ -71,9 +72,10 @@ def task_message(incarnation: str, receiver: int, client: int, round_index: int,
     return _make_message(TASK, SERVER, receiver, {**params, MyMessage.MSG_ARG_KEY_MODEL_PARAMS: weights})
 
 
-def finish_message(incarnation: str, receiver: int, reason: str) -> Message:
-    """The run has ended; the reason is empty if it ended normally."""
-    return _make_message(FINISH, SERVER, receiver, {_INCARNATION: incarnation, _REASON: reason})
+def finish_message(incarnation: str, receiver: int, reason: str, is_rejected: bool = False) -> Message:
+    """The run has ended, or does not begin for a silo whose handshake is rejected; no reason if it ended normally."""
+    params = {_INCARNATION: incarnation, _REASON: reason, _REJECTED: is_rejected}
+    return _make_message(FINISH, SERVER, receiver, params)
 
 
 def status_message(incarnation: str, sender: int, status: str, handshake: Mapping[str, Any]) -> Message:
@@ -129,6 +131,11 @@ def get_round(message: Message) -> int:
 def get_reason(message: Message) -> str:
     """Why the run has ended; empty if it ended normally."""
     return str(message.get(_REASON) or "")[:_MAX_REASON]
+
+
+def is_rejected(message: Message) -> bool:
+    """Whether the reason is the silo's handshake: its settings or files differ from the server's."""
+    return message.get(_REJECTED) is True
 
 
 def get_status(message: Message) -> tuple[str, Any]:

@@ -370,7 +370,7 @@ class SiloServer(Party, Backend):
             )
             return
         if differences:
-            self._reject(client, incarnation, "; ".join(differences.values()))
+            self._reject(client, incarnation, "; ".join(differences.values()), is_rejected=True)
             return
         is_new = self.membership.record_message(client, incarnation)
         if is_new:
@@ -410,7 +410,7 @@ class SiloServer(Party, Backend):
             self._answered[client] = now
             self.transport.send_nowait(protocol.heartbeat_message(self.incarnation, self.membership.id_of(client)))
 
-    def _reject(self, client: int, incarnation: str, reason: str) -> None:
+    def _reject(self, client: int, incarnation: str, reason: str, is_rejected: bool = False) -> None:
         """Tell a silo why it cannot take part. Several processes within the time that one needs to start are faults."""
         rejected, last = self._rejected.get(client, ("", -_MIN_START_SECONDS))
         if rejected != incarnation:
@@ -429,10 +429,10 @@ class SiloServer(Party, Backend):
             if is_sent and self._rejected[client][0] == incarnation:
                 self._informed.add(client)
 
-        self.outbox.post(self._finish_message(client, reason), on_sent)
+        self.outbox.post(self._finish_message(client, reason, is_rejected), on_sent)
 
-    def _finish_message(self, client: int, reason: str) -> Message:
-        return protocol.finish_message(self.incarnation, self.membership.id_of(client), reason)
+    def _finish_message(self, client: int, reason: str, is_rejected: bool = False) -> Message:
+        return protocol.finish_message(self.incarnation, self.membership.id_of(client), reason, is_rejected)
 
     def _handle_waiting_messages(self) -> None:
         for _ in range(_MAX_HANDLED):
