@@ -216,7 +216,7 @@ def _weights_file(name: str, settings: ModelSettings, download: bool, fetch: Cal
 
 
 def _download(url: str, name: str | None = None, hash_prefix: str | None = None) -> Path:
-    """The weights at this address, as a file in PyTorch's folder of downloads; they are downloaded once, and checked."""
+    """The weights at this address, in a file of PyTorch's folder of downloads; downloaded once, and checked."""
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     file = folder / (name or url.rpartition("/")[2])
     if not file.is_file():
