@@ -3,7 +3,8 @@
     python benchmarks/evidence/trust.py RESULTS.jsonl --data FOLDER [--seeds 6] [--shifts none few ...]
 
 Runs that RESULTS.jsonl has are not repeated; the table of all its runs is printed at the end. FOLDER has usps.npz and
-mnist.npz (x_train, y_train, x_test, y_test); without it the setups of scikit-learn's data are run alone.
+mnist.npz (x_train, y_train, x_test, y_test), and mnistm_12k.npz in colour; without it the setups of scikit-learn's data
+are run alone. `counts` is what the clients' counts alone say, as across silos, where nobody has both sets of samples.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import mrtf_fedml
+from mrtf_fedml.algorithms.evaluation import EvaluationCounts
+from mrtf_fedml.diagnostics.accuracy_estimate import estimate_accuracy
+from mrtf_fedml.diagnostics.unknown_classes import compare_samples
 
 NET = {"hidden_size": 64, "feature_size": 32, "threads": 1}
 #: Per setup: the data, clients, how samples are distributed, clients' and server's samples, settings.
@@ -136,9 +141,53 @@ def _columns_swapped(x: Any, y: Any, clients: Clients, rng: np.random.Generator)
     return x[:, order], y, clients
 
 
+def _other_frequencies(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+    weights = rng.dirichlet([1.0] * (int(y.max()) + 1))[y]
+    chosen = np.unique(rng.choice(len(y), len(y), p=weights / weights.sum()))
+    return x[chosen], y[chosen], clients
+
+
+def _rotated(degrees: float) -> Shift:
+    def rotate_images(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+        from scipy.ndimage import rotate
+
+        side = round(x.shape[1] ** 0.5)
+        images = rotate(x.reshape(-1, side, side), degrees, axes=(1, 2), reshape=False, order=1)
+        return images.reshape(len(x), -1), y, clients
+
+    return rotate_images
+
+
+def _other_digits(name: str) -> Shift:
+    def load_images(x: Any, y: Any, clients: Clients, rng: np.random.Generator) -> tuple[Any, Any, Clients]:
+        assert DATA is not None
+        file = np.load(DATA / f"{name}.npz")
+        images, labels = file["x_train"].astype(np.float32), file["y_train"].astype(int)
+        grey = images.mean(axis=3) if images.ndim == 4 else images
+        chosen, side = rng.permutation(len(grey))[: len(x)], round(x.shape[1] ** 0.5)
+        small = torch.nn.functional.interpolate(
+            torch.from_numpy(grey[chosen])[:, None], size=(side, side), mode="bilinear", antialias=True
+        )
+        return small.flatten(1).numpy() / grey.max() * clients[0][0].max(), labels[chosen], clients
+
+    return load_images
+
+
+#: The folder of the data, for shifts that need other data.
+DATA: Path | None = None
+#: Shifts of images, and the setups that they are run on.
+IMAGE_SHIFTS: dict[str, Shift] = {
+    "rotated 20": _rotated(20),
+    "rotated 40": _rotated(40),
+    "usps": _other_digits("usps"),
+    "mnist": _other_digits("mnist"),
+    "mnistm_12k": _other_digits("mnistm_12k"),
+}
+IMAGE_SETUPS = ("digits5", "usps", "mnist")
 SHIFTS: dict[str, Shift] = {
     "none": lambda x, y, clients, rng: (x, y, clients),
     "few": _few_classes,
+    "frequencies": _other_frequencies,
     "common.6": _moved(0.6),
     "common.9": _moved(0.9),
     "leak": _label_column,
@@ -147,6 +196,7 @@ SHIFTS: dict[str, Shift] = {
     "scale": _contrast,
     "half": _half_missing,
     "swap": _columns_swapped,
+    **IMAGE_SHIFTS,
 }
 
 
@@ -155,7 +205,13 @@ def run(setup: str, shift: str, seed: int, folder: Path | None) -> dict[str, Any
     x, y, clients, settings = make(setup, seed, folder)
     x, y, clients = SHIFTS[shift](x, y, clients, np.random.default_rng(100 + seed))
     clients = [(own.astype(np.float32), labels) for own, labels in clients]
-    result = mrtf_fedml.label(x.astype(np.float32), clients, y_server=y, progress=False, random_seed=seed, **settings)
+    with tempfile.TemporaryDirectory() as scratch:
+        common = {"progress": False, "random_seed": seed, "run_dir": scratch}
+        result = mrtf_fedml.label(x.astype(np.float32), clients, y_server=y, **common, **settings)
+        saved = json.loads((Path(result.run_dir) / "validation.json").read_text())["clients"]
+    evaluations = {int(client): EvaluationCounts.from_json(each) for client, each in saved.items()}
+    counts = compare_samples(evaluations, result.model.preprocess(x.astype(np.float32)))
+    estimate = estimate_accuracy(evaluations, torch.from_numpy(result.probabilities.argmax(axis=1)))
     summary, table = result.summary, result.table()
     per_label: dict[str, Any] = {}
     if summary["estimated_accuracy"] is not None:
@@ -180,6 +236,8 @@ def run(setup: str, shift: str, seed: int, folder: Path | None) -> dict[str, Any
         "stated": summary["estimated_accuracy"],
         "interval": summary["estimated_accuracy_interval"],
         "reason": summary["no_estimate_because"],
+        "counts": None if counts is None else counts.describe_shift(),
+        "clients_estimate": None if estimate is None else [estimate.accuracy, estimate.high - estimate.low],
         "samples": summary.get("validation_samples"),
         "warnings": result.warnings,
     }
@@ -240,6 +298,25 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def shift_table(runs: list[dict[str, Any]]) -> str:
+    """One line per shift: what the counts alone find, and how wrong the clients' estimate would be."""
+    lines = [
+        "| shift | runs | found by counts | clients' estimate off by more than 0.15 | of these, found by counts | "
+        "largest distance where nothing is found |",
+        "|" + "---|" * 6,
+    ]
+    # A wide interval, or fewer than 20 samples, is a reason to state nothing without any shift.
+    known = [each for each in runs if each.get("clients_estimate") and each["clients_estimate"][1] <= 0.3]
+    known = [each for each in known if each["server_samples"] >= 20]
+    for shift in [name for name in SHIFTS if any(each["shift"] == name for each in known)]:
+        rows = [(abs(r["clients_estimate"][0] - r["true"]), r["counts"]) for r in known if r["shift"] == shift]
+        wrong = [reason for distance, reason in rows if distance > 0.15]
+        missed = [distance for distance, reason in rows if reason is None]
+        cells = [shift, len(rows), len(rows) - len(missed), len(wrong), sum(reason is not None for reason in wrong)]
+        lines.append(f"| {' | '.join(map(str, cells))} | {f'{max(missed):.3f}' if missed else ''} |")
+    return "\n".join(lines)
+
+
 def make_parser(description: str | None, seeds: int) -> argparse.ArgumentParser:
     """A parser with the options that every script on these setups has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -267,6 +344,8 @@ def main() -> None:
     parser.add_argument("--setups", nargs="+", choices=list(SETUPS))
     given = parser.parse_args()
     torch.set_num_threads(1)
+    global DATA
+    DATA = given.data
     runs = read_results(given.results)
     done = {(each["setup"], each["shift"], each["seed"]) for each in runs}
     names = given.setups or [name for name, setup in SETUPS.items() if given.data or setup[0] not in ("usps", "mnist")]
@@ -276,9 +355,12 @@ def main() -> None:
                 # With two or three classes there are no few of them.
                 if (setup, shift, seed) in done or (shift == "few" and setup in ("wine", "cancer")):
                     continue
+                if shift in IMAGE_SHIFTS and (given.data is None or setup not in IMAGE_SETUPS or shift == setup):
+                    continue
                 runs.append(run(setup, shift, seed, given.data))
                 append_results(given.results, runs[-1:])
     print(table(runs))
+    print(shift_table(runs))
     print(per_label_table(runs))
 
 

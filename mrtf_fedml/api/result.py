@@ -106,7 +106,7 @@ class Classifier(nn.Module):
         for sentence in found or []:
             warnings.warn(sentence, UserWarning, stacklevel=2)
         probabilities = logits.float().softmax(dim=1)
-        trust = LabelTrust.unknown(probabilities)
+        trust = LabelTrust.empty(probabilities)
         if self._calibration is not None and found == []:
             trust = self._calibration.assess(probabilities)
         labels = self.classes[logits.argmax(dim=1).numpy()]

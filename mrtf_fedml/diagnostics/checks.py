@@ -45,6 +45,7 @@ from .shift import (
     warn_novel_samples,
 )
 from .training_curves import warn_poor_fit, warn_training_failed
+from .unknown_classes import CellComparison, compare_samples, note_unknown, warn_shift
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -95,7 +96,7 @@ class RunEvidence:
         neighbours: the server's samples compared with the clients' nearest ones; None if unknown.
         estimate: the accuracy estimate from the clients' held-out samples; None if there is none.
         labels: the server's own labels of some samples; None if there are none.
-        is_unknown: which of the server's samples look like no sample of any client, [M]; None if that is not known.
+        cells: the server's samples compared with the clients' by counts; None if clients have not counted.
         labels_are_marked: whether it is known which of them were drawn at random.
         gain: what the clients found of the refined model in the last rounds; None if nothing.
         class_recall: the clients' samples of each class, and how many the model predicts right, [2, C]; None if
@@ -114,7 +115,7 @@ class RunEvidence:
     neighbours: NeighbourStatistics | None = None
     estimate: AccuracyEstimate | None = None
     labels: LabelCounts | None = None
-    is_unknown: Tensor | None = None
+    cells: CellComparison | None = None
     labels_are_marked: bool = False
     gain: RefiningGain | None = None
     class_recall: Tensor | None = None
@@ -130,7 +131,6 @@ class RunChecks(Callback):
         client_names: Sequence[str] | None = None,
         compare_neighbours: Callable[[Tensor], NeighbourStatistics | None] = lambda labels: None,
         count_recall: Callable[[], Tensor | None] = lambda: None,
-        find_unknown: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
         """The functions take a moment and are called once, at the end; the first gets the predicted labels [M]."""
         self.class_names = class_names
@@ -138,7 +138,6 @@ class RunChecks(Callback):
         self.client_names = client_names
         self.compare_neighbours = compare_neighbours
         self.count_recall = count_recall
-        self.find_unknown = find_unknown
 
     def on_round_end(self, run: Run, line: dict[str, Any]) -> None:
         """Note the clients that do not fit the others: what they sent, and what their models predict."""
@@ -179,15 +178,11 @@ class RunChecks(Callback):
         notes = [
             note_aggregated_predicts(evidence.gain),
             note_given_labels(evidence.labels),
-            note_unknown(evidence.is_unknown),
+            note_unknown(evidence.cells),
         ]
         summary["notes"] = [note for note in notes if note is not None]
         summary.update(summarize_estimate(stated.estimate, stated.reason, stated.condition, self.class_names))
         summary.update(summarize_labels(evidence.labels))
-        # Not in predictions.csv, which is the same across silos, where they are not known.
-        summary["unknown_samples"] = (
-            None if evidence.is_unknown is None else evidence.is_unknown.nonzero().flatten().tolist()
-        )
         run.label_trust = self._assess_labels(run, evidence, stated)
         summary.update(summarize_trust(run.label_trust, run.settings.common.coverage))
 
@@ -196,7 +191,7 @@ class RunChecks(Callback):
         common, probabilities = run.settings.common, evidence.logits.double().softmax(dim=1).cpu()
         known = None if run.known_labels is None else run.known_labels.labels
         others = torch.ones(len(probabilities), dtype=torch.bool) if known is None else known < 0
-        trust, calibration = LabelTrust.unknown(probabilities, common.accept), None
+        trust, calibration = LabelTrust.empty(probabilities, common.accept), None
         if stated.accuracy_of_others is not None and bool(others.any()):
             calibration = Calibration.fit(run.evaluations, common.coverage, common.accept)
             assessed = calibration.assess(probabilities[others], stated.accuracy_of_others)
@@ -204,6 +199,8 @@ class RunChecks(Callback):
                 getattr(trust, name)[others] = getattr(assessed, name)
         # A resumed run may have no calibration where it had one before.
         run.directory.write_json(CALIBRATION_FILE, {} if calibration is None else calibration.to_json())
+        if evidence.cells is not None:
+            trust = trust.with_unknown_samples(evidence.cells.probability_known, evidence.cells.is_unknown)
         return trust if known is None else trust.with_known_labels(known)
 
     def _collect(self, run: Run, metrics: Sequence[Mapping[str, Any]], is_interrupted: bool) -> RunEvidence:
@@ -231,7 +228,7 @@ class RunChecks(Callback):
             neighbours=None if is_interrupted else self.compare_neighbours(logits.argmax(dim=1).cpu()),
             estimate=estimate_accuracy(run.evaluations, logits.argmax(dim=1)),
             labels=count_labels(run.known_labels, run.logits_before_labels()),
-            is_unknown=None if is_interrupted else self.find_unknown(),
+            cells=compare_samples(run.evaluations, run.context.inputs),
             labels_are_marked=run.known_labels is not None and run.known_labels.has_reasons,
             gain=RefiningGain.from_metrics(
                 metrics[-1] if metrics else {}, allows_holdout=run.settings.common.training_type == "simulation"
@@ -251,7 +248,9 @@ def find_warnings(evidence: RunEvidence) -> list[str]:
         or warn_missed_classes(evidence.class_recall, evidence.class_names),
         warn_contradicting_clients(evidence.estimate),
         warn_refining_hurts(evidence.gain),
-        warn_novel_samples(evidence.neighbours) or warn_contradicted_labels(evidence.neighbours),
+        warn_novel_samples(evidence.neighbours)
+        or warn_contradicted_labels(evidence.neighbours)
+        or warn_shift(evidence.cells),
         _warn_absent_classes(evidence),
         _warn_too_few_samples(evidence),
     ]
@@ -357,17 +356,6 @@ def note_given_labels(labels: LabelCounts | None) -> str | None:
     return f"{labels.given} of the {labels.samples} samples have the label that was given for them"
 
 
-def note_unknown(is_unknown: Tensor | None) -> str | None:
-    """A note on samples that look like no class of any client."""
-    found = 0 if is_unknown is None else int(is_unknown.sum())
-    if is_unknown is None or found == 0:
-        return None
-    return (
-        f"{found} of the {len(is_unknown)} samples look like no class that a client has (`unknown_samples` in "
-        "summary.json); look at them first"
-    )
-
-
 def summarize_labels(labels: LabelCounts | None) -> dict[str, Any]:
     """The entries of summary.json on the server's own labels."""
     if labels is None:
@@ -380,6 +368,9 @@ def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
     estimate, neighbours = evidence.estimate, evidence.neighbours
     if estimate is None:
         return None
+    shift = None if evidence.cells is None else evidence.cells.describe_shift()
+    if shift is not None:
+        return f"the server's samples differ from the clients' ({shift})"
     if estimate.classes_differ and estimate.accuracy < LOW_ACCURACY:
         return (
             "the server's class frequencies differ from the clients', and the model confuses too many classes to tell "
@@ -403,7 +394,7 @@ def find_estimate_obstacle(evidence: RunEvidence) -> str | None:
 
 def describe_condition(evidence: RunEvidence) -> str | None:
     """Under which condition the stated estimate holds that nobody could check; None if it was checked."""
-    if evidence.estimate is None or evidence.neighbours is not None:
+    if evidence.estimate is None or evidence.neighbours is not None or evidence.cells is not None:
         return None
     return "valid only if the server's samples are like the clients', which could not be compared here"
 

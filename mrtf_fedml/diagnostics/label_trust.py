@@ -81,7 +81,7 @@ class Calibration:
         sets = probabilities >= self.threshold
         sets[torch.arange(len(sets)), probabilities.argmax(dim=1)] = True
         is_accepted = sets.sum(dim=1) == 1 if self.accept is None else correct >= self.accept
-        return LabelTrust(correct, sets, is_accepted)
+        return LabelTrust(correct, sets, is_accepted, torch.zeros(len(sets), dtype=torch.bool))
 
     def to_json(self) -> dict[str, Any]:
         """For `CALIBRATION_FILE`."""
@@ -151,6 +151,7 @@ def summarize_trust(trust: LabelTrust, coverage: float) -> dict[str, Any]:
     is_known = not bool(trust.probability_correct.isnan().any())
     return {
         "samples_accepted": len(accepted),
+        "samples_unknown": int(trust.is_unknown.sum()),
         "accepted_accuracy": float(accepted.mean()) if len(accepted) and is_known else None,
         "prediction_set_coverage": coverage if is_known else None,
         "acceptable": {str(level): int((trust.probability_correct >= level).sum()) for level in LEVELS}

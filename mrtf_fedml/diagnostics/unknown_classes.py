@@ -1,72 +1,145 @@
-"""Samples of the server that look like no sample of any client, found one by one: they may be of an unknown class.
+"""Samples of the server that look like no class of any client, and whether its samples differ from the clients' at all.
 
-The score of a sample is the distance to its third nearest neighbour among the clients' samples, by the angle between
-centred samples. Half of the clients' samples are neighbours, the other half shows which scores are usual: its fraction
-with a score at least as large is a p-value (conformal; Bates et al. 2023). Benjamini and Hochberg's procedure (1995)
-selects so many samples that at most `FALSE_FRACTION` of them are expected to be of a client's class.
+Server and clients have counted their samples in cells of the input space (`algorithms/input_cells.py`), the clients by
+class. If the server's samples are of the clients' classes, in whatever frequencies, the counts of each division are a
+mixture of the classes' counts:
 
-It needs samples of both sides, which only a simulation has. docs/lab/estimates.md compares scores.
+    E[s_j] = n sum_c q_c p_cj,
+
+s_j the server's samples in cell j, n their number, p_cj the fraction of class c's samples in cell j, q the server's
+class frequencies, which expectation maximisation finds. A sample in a cell with more samples than the mixture explains
+is of no known class with the probability 1 - E[s_j] / s_j. docs/lab/estimates.md has the figures.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .shift import MIN_SAMPLES, Rows, project, subsample
+from ..algorithms.evaluation import EvaluationCounts, weight_caps
+from ..algorithms.input_cells import MIN_SAMPLES, InputCells
 
-#: Of the samples that are decided to be unknown, this fraction at most is expected to be of a client's class.
-FALSE_FRACTION = 0.3
-#: Two neighbours may be near by chance, such as duplicates and wrong labels.
-_NEIGHBOURS = 3
-#: Rows of the server's samples whose distances are computed at once.
-_BLOCK = 2048
+Array = npt.NDArray[np.float64]
+
+#: Each class gets so many samples that are distributed as all classes together.
+_PRIOR_SAMPLES = 2.0
+_EM_STEPS = 100
+#: A sample is of no known class if that is more probable than not, and if the counts of all samples together differ by
+#: so many standard deviations. Without lost classes it was 0.6 at most, with lost ones 1.4 at least.
+_UNKNOWN, _LEAST_DEVIATIONS = 0.5, 1.0
+#: The samples differ if so large a fraction is of no known class, ...
+_UNKNOWN_SHARE = 0.05
+#: ... or if the total variation distance to the mixture exceeds what chance explains by so much, and by so many
+#: standard deviations: of the cells, and of the distances to the mean, which change more with the class frequencies.
+_LIMITS = {"kind": (0.03, 2.0), "distance to their mean": (0.1, 3.0)}
 
 
-def find_unknown_samples(clients: Tensor, server: Tensor) -> Tensor | None:
-    """Which of the server's samples [M, ...] look like none of the clients' [N, ...], [M].
+@dataclass(frozen=True, eq=False)
+class CellComparison:
+    """The server's counts compared with those that a mixture of the clients' classes explains.
 
-    None for too few samples or samples of indices.
+    Attributes:
+        probability_known: that a sample of the server is of a client's class, [M].
+        excess: the total variation distance beyond chance, of the cells and of the distances to the mean.
+        deviations: the same in standard deviations.
     """
-    if min(len(clients) // 2, len(server)) < MIN_SAMPLES or not clients.is_floating_point():
+
+    probability_known: Tensor
+    excess: tuple[float, float]
+    deviations: tuple[float, float]
+
+    @property
+    def is_unknown(self) -> Tensor:
+        """Which samples look like no class of any client, [M]."""
+        return (self.probability_known < _UNKNOWN) & (self.deviations[0] > _LEAST_DEVIATIONS)
+
+    def describe_shift(self) -> str | None:
+        """How the server's samples differ from the clients'; None if they do not."""
+        share = float(self.is_unknown.double().mean())
+        if share > _UNKNOWN_SHARE:
+            return f"{share:.0%} look like no class that a client has"
+        for (what, (least, errors)), excess, deviations in zip(
+            _LIMITS.items(), self.excess, self.deviations, strict=True
+        ):
+            if excess > least and deviations > errors:
+                return f"{excess:.0%} more than chance and class frequencies explain are of another {what}"
         return None
-    usual, scores = novelty_scores(clients, server)
-    p_values = (1 + len(usual) - np.searchsorted(np.sort(usual), scores, side="left")) / (len(usual) + 1)
-    return torch.from_numpy(select_discoveries(p_values, FALSE_FRACTION))
 
 
-def novelty_scores(clients: Tensor, server: Tensor) -> tuple[Rows, Rows]:
-    """The distances of half of the clients' samples, and of all of the server's [M], to the clients' other half."""
-    rows = subsample(clients.cpu())
-    reference, queries = np.array_split(np.random.default_rng(0).permutation(len(rows)), 2)
-    mean, deviation = rows[reference].mean(axis=0), rows[reference].std(axis=0)
-    # Pixels have one scale.
-    scale = np.where(deviation > 1e-6, deviation, 1.0) if clients.ndim == 2 else 1.0
-    neighbours = _directions((rows[reference] - mean) / scale)
-    blocks = (block.flatten(1).double().cpu().numpy() for block in server.split(_BLOCK))
-    scores = [_distances(_directions((block - mean) / scale), neighbours) for block in blocks]
-    return _distances(_directions((rows[queries] - mean) / scale), neighbours), np.concatenate(scores)
+def compare_samples(evaluations: Mapping[int, EvaluationCounts], inputs: Tensor) -> CellComparison | None:
+    """Compare the server's samples [M, ...] with those that clients have counted in cells.
 
-
-def select_discoveries(p_values: Rows, false_fraction: float) -> npt.NDArray[np.bool_]:
-    """Benjamini and Hochberg's selection of hypotheses to reject, [M].
-
-    >>> select_discoveries(np.array([0.01, 0.5, 0.02, 0.9]), 0.1).tolist()
-    [True, False, True, False]
+    None where clients have counted none, or fewer than `MIN_SAMPLES`.
     """
-    ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered <= false_fraction * np.arange(1, len(ordered) + 1) / len(ordered))
-    largest = ordered[passing[-1]] if len(passing) else -1.0
-    return np.asarray(p_values <= largest)
+    counted = [each.cells for each in evaluations.values() if each.cells.numel()]
+    divisions = InputCells.fit(inputs) if counted else None
+    return None if divisions is None else compare_cells(counted, divisions.assign(inputs))
 
 
-def _directions(rows: Rows) -> Rows:
-    projected = project(rows)
-    return np.asarray(projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), 1e-12))
+def compare_cells(counted: Sequence[Tensor], cells: Tensor) -> CellComparison | None:
+    """Compare the cells [M, divisions] of the server's samples with each client's counts [divisions, C, K]."""
+    caps = weight_caps([int(each[0].sum()) for each in counted])
+    clients = np.asarray(sum(cap * each.double().numpy() for cap, each in zip(caps, counted, strict=True)))
+    clients = clients[:, clients[0].sum(axis=1) > 0]
+    if clients[:1].sum() < MIN_SAMPLES:
+        return None
+    size = clients.shape[2]
+    server = np.stack([np.bincount(column, minlength=size) for column in cells.T.numpy()]).astype(np.float64)
+    shares = clients.sum(axis=1, keepdims=True) / clients.sum(axis=(1, 2), keepdims=True)
+    samples = clients.sum(axis=2, keepdims=True)
+    # [divisions, C, K]
+    conditional = (clients + _PRIOR_SAMPLES * shares) / (samples + _PRIOR_SAMPLES)
+    frequencies = _class_frequencies(server[:-1], conditional[:-1])
+    fit = np.einsum("c,dcj->dj", frequencies, conditional)
+    total = float(len(cells))
+    variance = np.maximum(fit * (1 - fit), 0.0) / total
+    variance += np.einsum("c,dcj->dj", frequencies**2, conditional * (1 - conditional) / (samples + _PRIOR_SAMPLES))
+    # The mean and the deviation of a sum of absolute normal errors.
+    distance = np.abs(server / total - fit).sum(axis=1) / 2
+    excess = distance - math.sqrt(2 / math.pi) * np.sqrt(variance).sum(axis=1) / 2
+    deviation = np.sqrt((1 - 2 / math.pi) * variance.sum(axis=1)) / 2
+    ratio = np.minimum(1.0, (fit * total + 0.5) / (server + 0.5))
+    known = np.mean([ratio[index][column] for index, column in enumerate(cells.T[:-1].numpy())], axis=0)
+    deviations = excess / np.maximum(deviation, 1e-12)
+    return CellComparison(
+        torch.from_numpy(known),
+        (float(excess[:-1].mean()), float(excess[-1])),
+        (float(deviations[:-1].mean()), float(deviations[-1])),
+    )
 
 
-def _distances(directions: Rows, neighbours: Rows) -> Rows:
-    cosines = directions @ neighbours.T
-    return 1.0 - np.partition(cosines, -_NEIGHBOURS, axis=1)[:, -_NEIGHBOURS]
+def _class_frequencies(server: Array, conditional: Array) -> Array:
+    """The class frequencies [C] with which the classes' distributions [divisions, C, K] explain the counts best."""
+    frequencies = np.full(conditional.shape[1], 1 / conditional.shape[1])
+    for _ in range(_EM_STEPS):
+        expected = np.einsum("c,dcj->dj", frequencies, conditional)
+        frequencies = frequencies * np.einsum("dcj,dj->c", conditional, server / np.maximum(expected, 1e-300))
+        frequencies = frequencies / frequencies.sum()
+    return np.asarray(frequencies)
+
+
+def warn_shift(compared: CellComparison | None) -> str | None:
+    """A warning if the server's samples differ from the clients'."""
+    shift = None if compared is None else compared.describe_shift()
+    if shift is None:
+        return None
+    return (
+        f"the server's samples differ from the clients' ({shift}): check how they were recorded, and do not use these "
+        "labels unchecked"
+    )
+
+
+def note_unknown(compared: CellComparison | None) -> str | None:
+    """A note on samples that look like no class of any client."""
+    if compared is None or not bool(compared.is_unknown.any()):
+        return None
+    return (
+        f"{int(compared.is_unknown.sum())} of the {len(compared.is_unknown)} samples look like no class that a client "
+        "has (decision `unknown` in predictions.csv); look at them first"
+    )

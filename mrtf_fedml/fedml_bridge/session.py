@@ -30,7 +30,6 @@ from ..data.known_labels import attach_labels_file
 from ..data.statistics import client_class_counts, sample_client_data
 from ..diagnostics.checks import RunChecks, count_recalled
 from ..diagnostics.shift import NeighbourStatistics, compare_with_neighbours
-from ..diagnostics.unknown_classes import find_unknown_samples
 from ..errors import UserError
 from ..models.outputs import row_ids
 from ..models.state_dict import check_state_dict, load_weights
@@ -129,7 +128,6 @@ class Session:
                 self.dataset.client_names,
                 self._compare_with_neighbours,
                 self._count_recalled,
-                self._find_unknown,
             ),
             Recorder(ids, self.dataset.class_names, self.dataset.preprocessing),
             Progress(self.options.progress),
@@ -145,11 +143,6 @@ class Session:
         if self._client_sample is None:
             return None
         return compare_with_neighbours(*self._client_sample, self.dataset.server_inputs, predicted)
-
-    def _find_unknown(self) -> torch.Tensor | None:
-        if self._client_sample is None or self.server.context.positions is not None:
-            return None
-        return find_unknown_samples(self._client_sample[0], self.dataset.server_inputs)
 
     def _count_recalled(self) -> torch.Tensor | None:
         inputs, labels = self._client_sample or (None, None)

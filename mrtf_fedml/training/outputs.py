@@ -41,8 +41,8 @@ PREDICTION_COLUMNS = (
     "prediction_set",
     "decision",
 )
-#: The decision for a sample whose label is too uncertain.
-ABSTAIN = "abstain"
+#: The decision for a sample whose label is too uncertain, and for one that looks like no class of any client.
+ABSTAIN, UNKNOWN = "abstain", "unknown"
 
 #: Makes a model that is not in `MODELS`: its settings, the shape of a sample, the number of classes, a seed.
 ModelFactory = Callable[[ModelSettings, list[int], int, int], nn.Module]
@@ -55,20 +55,31 @@ class LabelTrust:
     Attributes:
         probability_correct: of each label, calibrated, [M]; NaN where it is not known.
         prediction_sets: the classes that contain the true one with the run's `coverage`, [M, C]; empty if not known.
-        is_accepted: whether the label is given, [M]; else the decision is `abstain`.
+        is_accepted: whether the label is given, [M]; else the decision is `abstain` or `unknown`.
+        is_unknown: whether the sample looks like no class of any client, [M].
     """
 
     probability_correct: Tensor
     prediction_sets: Tensor
     is_accepted: Tensor
+    is_unknown: Tensor
 
     @classmethod
-    def unknown(cls, probabilities: Tensor, accept: float | None = None) -> LabelTrust:
+    def empty(cls, probabilities: Tensor, accept: float | None = None) -> LabelTrust:
         """Where nothing is known of the labels of these probabilities [M, C]; with `accept`, none is given."""
         samples = len(probabilities)
         sets = torch.zeros(probabilities.shape, dtype=torch.bool)
         nothing = torch.full((samples,), math.nan, dtype=torch.float64)
-        return cls(nothing, sets, torch.full((samples,), accept is None))
+        return cls(nothing, sets, torch.full((samples,), accept is None), torch.zeros(samples, dtype=torch.bool))
+
+    def with_unknown_samples(self, probability_known: Tensor, is_unknown: Tensor) -> LabelTrust:
+        """The same, where samples [M] are of no client's class, each with its probability of being of one, [M]."""
+        return LabelTrust(
+            torch.where(is_unknown, self.probability_correct * probability_known, self.probability_correct),
+            self.prediction_sets,
+            self.is_accepted & ~is_unknown,
+            is_unknown,
+        )
 
     def format_sets(self, class_names: Sequence[str]) -> list[str]:
         """The classes of each prediction set, separated by ` | `; empty if not known."""
@@ -85,13 +96,14 @@ class LabelTrust:
             torch.where(is_known, 1.0, self.probability_correct),
             torch.where(is_known[:, None], sets, self.prediction_sets),
             self.is_accepted | is_known,
+            self.is_unknown & ~is_known,
         )
 
     def decisions(self, labels: Sequence[str]) -> list[str]:
-        """The label of each sample, or `abstain`."""
+        """The label of each sample, or `abstain`, or `unknown`."""
+        flags = zip(labels, self.is_accepted.tolist(), self.is_unknown.tolist(), strict=True)
         return [
-            label if is_accepted else ABSTAIN
-            for label, is_accepted in zip(labels, self.is_accepted.tolist(), strict=True)
+            label if is_accepted else UNKNOWN if is_unknown else ABSTAIN for label, is_accepted, is_unknown in flags
         ]
 
 
@@ -109,7 +121,7 @@ def format_predictions(
         class_names: C of them.
         trust: of the labels; nothing is known where it is None.
     """
-    trust = LabelTrust.unknown(probabilities) if trust is None else trust
+    trust = LabelTrust.empty(probabilities) if trust is None else trust
     correct = ["" if math.isnan(each) else f"{each:.6f}" for each in trust.probability_correct.tolist()]
     sets = trust.format_sets(class_names)
     confidences, labels = probabilities.max(dim=1)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mrtf_fedml.algorithms.evaluation import LOGIT_EDGES, EvaluationCounts, evaluate, weight_caps
+from mrtf_fedml.algorithms.input_cells import InputCells
 
 
 class Fixed(nn.Module):
@@ -45,7 +46,10 @@ def test_evaluate_counts_each_position_of_a_sample() -> None:
 
 def test_counts_survive_payload_and_json() -> None:
     model = Fixed()
-    counts = evaluate(model, model.state_dict(), [(torch.randn(9, 3), torch.arange(9) % 3)], classes=3)
+    data = [(torch.randn(9, 3), torch.arange(9) % 3)]
+    cells = InputCells.fit(torch.randn(30, 3))
+    counts = evaluate(model, model.state_dict(), data, 3, data, cells)
+    assert counts.cells.sum() == 9 * len(counts.cells)
     received = EvaluationCounts.from_payload(counts.to_payload(), classes=3, most=9)
     assert received is not None
     assert received.to_json() == EvaluationCounts.from_json(counts.to_json()).to_json() == counts.to_json()

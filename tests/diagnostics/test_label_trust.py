@@ -93,20 +93,29 @@ def test_few_held_out_samples_give_sets_of_all_classes() -> None:
 
 def test_without_an_estimate_probabilities_are_empty_and_accept_abstains() -> None:
     probabilities = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    given = format_predictions(probabilities, ["a", "b"], ["x", "y"], LabelTrust.unknown(probabilities)).splitlines()
+    given = format_predictions(probabilities, ["a", "b"], ["x", "y"], LabelTrust.empty(probabilities)).splitlines()
     assert given[1] == "0,a,0,x,0.900000,,,x"
-    withheld = LabelTrust.unknown(probabilities, accept=0.9)
+    withheld = LabelTrust.empty(probabilities, accept=0.9)
     assert format_predictions(probabilities, ["a", "b"], ["x", "y"], withheld).count(ABSTAIN) == 2
     assert summarize_trust(withheld, 0.9)["samples_accepted"] == 0
     assert summarize_trust(withheld, 0.9)["acceptable"] is None
 
 
 def test_predictions_file_has_probability_set_and_decision() -> None:
-    probabilities = torch.tensor([[0.9, 0.1], [0.45, 0.55]])
-    sets = torch.tensor([[True, False], [True, True]])
-    known = LabelTrust(torch.tensor([0.97, 0.5]), sets, torch.tensor([True, False]))
-    lines = format_predictions(probabilities, ["a", "b"], ["x", "y"], known).splitlines()
-    assert lines[1:] == ["0,a,0,x,0.900000,0.970000,x,x", "1,b,1,y,0.550000,0.500000,x | y,abstain"]
+    probabilities = torch.tensor([[0.9, 0.1], [0.45, 0.55], [0.8, 0.2]])
+    sets = torch.tensor([[True, False], [True, True], [True, False]])
+    is_unknown = torch.tensor([False, False, True])
+    known = LabelTrust(torch.tensor([0.97, 0.5, 0.9]), sets, sets.sum(dim=1) == 1, torch.zeros_like(is_unknown))
+    known = known.with_unknown_samples(torch.tensor([1.0, 1.0, 0.25]), is_unknown)
+    lines = format_predictions(probabilities, ["a", "b", "c"], ["x", "y"], known).splitlines()
+    assert lines[1:] == [
+        "0,a,0,x,0.900000,0.970000,x,x",
+        "1,b,1,y,0.550000,0.500000,x | y,abstain",
+        "2,c,0,x,0.800000,0.225000,x,unknown",
+    ]
+    assert summarize_trust(known, 0.9)["samples_unknown"] == 1
+    labelled = known.with_known_labels(torch.tensor([-1, -1, 1]))
+    assert labelled.decisions(["x", "y", "y"]) == ["x", "abstain", "y"], "a sample with a label is of a known class"
 
 
 def test_stored_calibration_gives_the_same_trust_to_more_samples() -> None:

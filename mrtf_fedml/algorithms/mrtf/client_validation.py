@@ -4,7 +4,8 @@ In a round a client counts how many of the held-out samples two candidates class
 the refined one, and each of its models where clients have different ones; these counts select what is broadcast and
 what predicts (`ValidationSummary`). After the last round
 the clients evaluate the model that predicts (`EvaluationCounts`), which gives the accuracy estimate
-(`diagnostics/accuracy_estimate.py`). All that a client reports are integer counts of its held-out samples.
+(`diagnostics/accuracy_estimate.py`), and count all of their samples in cells of the input space, which shows whether
+the server's samples differ (`diagnostics/unknown_classes.py`). All that a client reports are integer counts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...models.group import member_names, with_member
 from ...rng import torch_generator
 from ..base import Algorithm
 from ..evaluation import EvaluationCounts, evaluate, predictions_of, weight_caps
+from ..input_cells import InputCells
 from ..server_context import ServerContext
 from ..types import ClientTask, ClientUpdate, Memory, Metric, Payload, RoundReport, ServerState, Weights
 from ..wrapper import AlgorithmWrapper
@@ -37,6 +39,8 @@ _POSITIONS = PREFIX + "positions"
 _COUNTS_TRAINING = PREFIX + "counts_training"
 #: The number of classes, after the last round: the clients evaluate the weights that they receive, and do not train.
 _IS_EVALUATION = PREFIX + "is_evaluation"
+#: Begins the names of the cells in which clients count their samples, in that evaluation.
+_CELLS = PREFIX + "cells/"
 #: The name of a client's counts in its payload.
 COUNTS = PREFIX + "counts"
 
@@ -139,7 +143,9 @@ class ClientValidation(AlgorithmWrapper):
     def client_payload(self, state: ServerState, client: int) -> Payload:
         """The base's, and the candidates that a client does not receive anyway; none before the first round's end."""
         if _IS_EVALUATION in state.memory:
-            return {_IS_EVALUATION: state.memory[_IS_EVALUATION]}
+            return {
+                name: value for name, value in state.memory.items() if name == _IS_EVALUATION or name.startswith(_CELLS)
+            }
         payload = super().client_payload(state, client)
         if state.round == 0:
             return payload
@@ -157,7 +163,8 @@ class ClientValidation(AlgorithmWrapper):
         if _IS_EVALUATION in task.payload:
             # Samples that were trained on would give a wrong estimate.
             held_out = () if validation is training else validation
-            counts = evaluate(model, task.weights, held_out, int(task.payload[_IS_EVALUATION])).to_payload()
+            classes, cells = int(task.payload[_IS_EVALUATION]), InputCells.from_payload(task.payload, _CELLS)
+            counts = evaluate(model, task.weights, held_out, classes, task.data, cells).to_payload()
             return ClientUpdate(task.client, task.samples, task.weights, None, counts)
         counts = {}
         refined = _with_prefix(task.payload, _REFINED)
@@ -174,7 +181,9 @@ class ClientValidation(AlgorithmWrapper):
         most = float(min(update.samples, announced)) * state.memory.get(_POSITIONS, 1)
         if _IS_EVALUATION in state.memory:
             classes = int(state.memory[_IS_EVALUATION])
-            if EvaluationCounts.from_payload(update.payload, classes, most) is None:
+            cells = InputCells.from_payload(state.memory, _CELLS)
+            shape = (0, 0) if cells is None else cells.shape
+            if EvaluationCounts.from_payload(update.payload, classes, most, shape) is None:
                 return "its evaluation counts are not counts of its samples"
             return None
         counts, members = update.payload.get(COUNTS), len(member_names(state.weights))
@@ -211,8 +220,10 @@ class ClientValidation(AlgorithmWrapper):
         """Clients receive the weights that predict; None where they hold no samples out."""
         if self.fraction == 0.0:
             return None
-        memory = {_IS_EVALUATION: server.classes, _POSITIONS: server.positions or 1}
+        memory: dict[str, Any] = {_IS_EVALUATION: server.classes, _POSITIONS: server.positions or 1}
         memory[_ANNOUNCED] = state.memory.get(_ANNOUNCED, {})
+        cells = None if server.positions is not None else InputCells.fit(server.inputs)
+        memory |= {} if cells is None else cells.to_payload(_CELLS)
         return replace(state, weights=state.prediction_weights, memory=memory)
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from mrtf_fedml.algorithms import ClientTask, ClientUpdate, FedAvg, MrTF, build_algorithm
 from mrtf_fedml.algorithms.evaluation import EvaluationCounts
+from mrtf_fedml.algorithms.input_cells import InputCells
 from mrtf_fedml.algorithms.mrtf.client_validation import (
     COUNTS,
     CandidateCounts,
@@ -131,26 +132,38 @@ def test_evaluation_task_evaluates_the_held_out_samples_and_does_not_train() -> 
     assert evaluation is not None
     assert equal(evaluation.weights, state.prediction_weights)
     weights = nn.Linear(1, 3).state_dict()
-    payload = {name: torch.tensor(float(value)) for name, value in algorithm.client_payload(evaluation, 4).items()}
-    payload = {name: torch.tensor(3.0) for name in payload}
+    sent = algorithm.client_payload(evaluation, 4)
+    cells = InputCells.fit(torch.arange(40.0)[:, None])
+    assert cells is not None
+    cell_names = cells.to_payload("validation/cells/")
+    assert sent.keys() >= cell_names.keys()
+    payload = {**{name: torch.tensor(3.0) for name in sent}, **cell_names}
     update = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, shard(), 20, payload))
     assert equal(update.weights, weights)
-    counts = EvaluationCounts.from_payload(update.payload, 3, most=4)
+    counts = EvaluationCounts.from_payload(update.payload, 3, most=20)
     assert counts is not None
     assert counts.samples == 4
+    assert counts.cells.sum(dim=(1, 2)).tolist() == [20] * cells.shape[0], "all samples are counted in each division"
     unsplittable = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, list(shard()), 20, payload))
-    empty = EvaluationCounts.from_payload(unsplittable.payload, 3, most=0)
-    assert empty is not None, "it has trained on all its samples, and reports none"
+    empty = EvaluationCounts.from_payload(unsplittable.payload, 3, most=20)
+    assert empty is not None
+    assert empty.samples == 0, "it has trained on all its samples, and evaluates none"
     assert MrTF(settings(client_validation=True, validation_fraction=0.0)).evaluation_state(state, server) is None
 
 
-@pytest.mark.parametrize("damage", ["none", "negative", "too many", "overflow", "float", "shape", "missing", "other"])
+@pytest.mark.parametrize(
+    "damage",
+    ["none", "negative", "too many", "overflow", "float", "shape", "missing", "other", "cells", "too many cells"],
+)
 def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     wrapper = ClientValidation(FedAvg(settings()), 0.1)
     server, _, state = server_setup()
     evaluation = wrapper.evaluation_state(state, server)
     assert evaluation is not None
-    zeros = EvaluationCounts.zeros(server.classes)
+    cells = InputCells.fit(server.inputs)
+    assert cells is not None
+    zeros = EvaluationCounts.zeros(server.classes, *cells.shape)
+    zeros.cells[:, 0, 0] = 9
     table, confidence, true_class = zeros.confusion, zeros.confidence, zeros.true_class
     table[0, 0], table[1, 0], confidence[1, 5], confidence[0, 5], true_class[5] = 8, 1, 8, 1, 9
     if damage == "negative":
@@ -165,6 +178,10 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
         table = table[:1]
     elif damage == "other":
         confidence[1, 5] = 7
+    elif damage == "cells":
+        zeros.cells[0, 0, 0] = 8
+    elif damage == "too many cells":
+        zeros.cells[:, 0, 0] = 10
     payload = replace(zeros, confusion=table).to_payload()
     if damage == "missing":
         payload.popitem()

@@ -1,0 +1,138 @@
+"""Cells of the input space in which server and clients count their samples, to compare them without sharing them.
+
+The server divides the space several times, each time by the nearest of the centres that k-means finds among its own
+samples, and once more by the distance to their mean. Clients receive the centres and report how many samples of each
+class they have in each cell. Samples are compared after a random projection to few dimensions, so that a centre is a
+mean of several samples in which no single feature of a wide sample can be read.
+`diagnostics/unknown_classes.py` draws the conclusions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..rng import torch_generator
+
+#: Fewer samples of the server cannot be divided.
+MIN_SAMPLES = 20
+#: How often the space is divided, and into how many cells, each of about so many of the server's samples.
+_DIVISIONS, _MAX_CELLS, _SAMPLES_PER_CELL = 8, 40, 8
+#: A centre is the mean of at least so many samples.
+_LEAST_SAMPLES = 3
+#: Bins of the distance to the mean.
+_RADIUS_BINS = 10
+#: Wider samples are projected to this many dimensions.
+_WIDTH = 64
+#: k-means uses at most so many samples, and so many steps.
+_FIT_SAMPLES, _STEPS = 2000, 15
+#: Samples that are assigned at once.
+_BLOCK = 2048
+#: Features with a smaller deviation are constant, and keep their scale.
+_CONSTANT = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class InputCells:
+    """Divisions of the input space into at most K cells; samples have D dimensions after the projection.
+
+    Attributes:
+        mean: of the server's samples, [D].
+        scale: their standard deviation, [D].
+        centres: of the cells of each division, on the unit sphere around the mean, [divisions, K, D]; where a division
+            has fewer than K cells, its first centre is repeated, and no sample is assigned to the repetitions.
+        radii: the limits of the bins of the distance to the mean, which are one more division.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    centres: Tensor
+    radii: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of divisions, and of cells in each."""
+        divisions, cells, _ = self.centres.shape
+        return divisions + 1, max(cells, _RADIUS_BINS)
+
+    @classmethod
+    def fit(cls, inputs: Tensor) -> InputCells | None:
+        """From the server's samples [M, ...]; None for too few samples or samples of indices."""
+        if len(inputs) < MIN_SAMPLES or not inputs.is_floating_point():
+            return None
+        rows = torch.linspace(0, len(inputs) - 1, min(len(inputs), _FIT_SAMPLES), dtype=torch.float64).long()
+        points = _project(inputs[rows.to(inputs.device)])
+        deviation = points.std(dim=0, unbiased=False)
+        # In single precision, as they are sent.
+        mean, scale = points.mean(dim=0).float(), torch.where(deviation > _CONSTANT, deviation, 1.0).float()
+        points = (points - mean) / scale
+        norms = points.norm(dim=1)
+        limits = torch.linspace(0, 1, _RADIUS_BINS + 1, dtype=torch.float64)[1:-1]
+        directions = points / norms.clamp_min(1e-12)[:, None]
+        cells = min(_MAX_CELLS, max(2, len(inputs) // _SAMPLES_PER_CELL))
+        generator = torch_generator(0, "input cells")
+        centres = torch.stack([_find_centres(directions, cells, generator) for _ in range(_DIVISIONS)])
+        return cls(mean, scale, centres.float(), norms.quantile(limits))
+
+    def assign(self, inputs: Tensor) -> Tensor:
+        """The cell of each sample [N, ...] in each division, [N, divisions]."""
+        blocks = [self._assign_block(block) for block in inputs.split(_BLOCK)]
+        return torch.cat(blocks) if blocks else torch.zeros(0, self.shape[0], dtype=torch.int64)
+
+    def _assign_block(self, inputs: Tensor) -> Tensor:
+        points = (_project(inputs) - self.mean.double()) / self.scale.double()
+        norms = points.norm(dim=1)
+        directions = points / norms.clamp_min(1e-12)[:, None]
+        nearest = [_nearest(directions, centres.double()) for centres in self.centres]
+        return torch.stack([*nearest, torch.bucketize(norms, self.radii)], dim=1)
+
+    def count(self, data: Iterable[Any], classes: int) -> Tensor:
+        """A client's samples by division, class and cell, [divisions, C, K]; labels that are no class do not count."""
+        divisions, cells = self.shape
+        counts = torch.zeros(divisions, classes, cells, dtype=torch.int64)
+        for inputs, labels in data:
+            labels = labels.cpu().long()
+            known = (labels >= 0) & (labels < classes)
+            table = labels[known, None] * cells + self.assign(inputs)[known]
+            for division in range(divisions):
+                counts[division] += torch.bincount(table[:, division], minlength=classes * cells).view(classes, cells)
+        return counts
+
+    def to_payload(self, prefix: str) -> dict[str, Tensor]:
+        """As it is sent."""
+        return {prefix + each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any], prefix: str) -> InputCells | None:
+        """The inverse of `to_payload`; None where the payload has none."""
+        names = [each.name for each in fields(cls)]
+        return cls(**{name: payload[prefix + name] for name in names}) if prefix + names[0] in payload else None
+
+
+def _project(inputs: Tensor) -> Tensor:
+    """Samples as rows, [N, D]; wide ones by a random projection, which preserves distances approximately."""
+    rows = inputs.detach().flatten(1).cpu().double()
+    if rows.shape[1] <= _WIDTH:
+        return rows
+    generator = torch_generator(0, "projection of inputs")
+    return rows @ torch.randn(rows.shape[1], _WIDTH, generator=generator).double() / _WIDTH**0.5
+
+
+def _find_centres(points: Tensor, cells: int, generator: torch.Generator) -> Tensor:
+    """The centres [cells, D] of k-means; those of few samples are replaced by the first."""
+    centres = points[torch.randperm(len(points), generator=generator)[:cells]]
+    for _ in range(_STEPS):
+        nearest = _nearest(points, centres)
+        sizes = torch.bincount(nearest, minlength=len(centres))
+        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+        kept = sizes >= min(_LEAST_SAMPLES, int(sizes.max()))
+        centres = (sums / sizes.clamp_min(1)[:, None])[kept]
+    return torch.cat([centres, centres[:1].expand(cells - len(centres), -1)])
+
+
+def _nearest(points: Tensor, centres: Tensor) -> Tensor:
+    return (points @ centres.T - centres.square().sum(dim=1) / 2).argmax(dim=1)
