@@ -48,6 +48,8 @@ class Algorithm:
         transductive: whether `server_update` reads the server's inputs.
         allows_different_models: whether its rules hold where each client trains one of several models.
         keeps_client_state: whether what a client does depends on what it did in earlier rounds.
+        allows_momentum: whether `server_update` steps to an average of the clients' models, which predicts too, so that
+            `mrtf_args.loss_momentum` may lengthen the step.
         measures_client_state: whether state that does not fit the broadcast weights loses its influence.
         metrics: labels and units of the numbers in `RoundReport.metrics`; a number without one is shown by its name.
 
@@ -86,6 +88,7 @@ class Algorithm:
     transductive: ClassVar[bool] = False
     allows_different_models: ClassVar[bool] = False
     keeps_client_state: ClassVar[bool] = False
+    allows_momentum: ClassVar[bool] = False
     measures_client_state: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]] = ()
 

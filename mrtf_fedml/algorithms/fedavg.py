@@ -18,3 +18,4 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "FedAvg"
     allows_different_models: ClassVar[bool] = True
+    allows_momentum: ClassVar[bool] = True

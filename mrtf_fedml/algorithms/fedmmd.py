@@ -38,6 +38,7 @@ class FedMMD(Algorithm):
     """FedAvg whose clients also keep their features h(x) near those of theta_t, with the weight `mmd_weight`."""
 
     name: ClassVar[str] = "FedMMD"
+    allows_momentum: ClassVar[bool] = True
     Settings = FedMMDSettings
     section: ClassVar[str] = "train_args"
     hparams: FedMMDSettings

@@ -32,6 +32,7 @@ class FedProx(Algorithm):
 
     name: ClassVar[str] = "FedProx"
     allows_different_models: ClassVar[bool] = True
+    allows_momentum: ClassVar[bool] = True
     Settings = FedProxSettings
     section: ClassVar[str] = "train_args"
     hparams: FedProxSettings

@@ -61,6 +61,7 @@ class Scaffold(Algorithm):
     Settings = ScaffoldSettings
     section: ClassVar[str] = "train_args"
     keeps_client_state: ClassVar[bool] = True
+    allows_momentum: ClassVar[bool] = True
     hparams: ScaffoldSettings
 
     def __init__(self, settings: RunSettings) -> None:

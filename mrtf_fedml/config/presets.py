@@ -22,6 +22,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "tuned": {
         "base": "auto",
+        "loss_momentum": True,
         "teacher_weighting": "familiarity",
         "class_balance": 0.5,
         "class_prior": "estimated",
@@ -101,7 +102,11 @@ def resolve_base(base: str, facts: RunFacts) -> str:
 
 
 def resolve_settings(
-    written: MrTFSettings, explicit: Collection[str], facts: RunFacts, base_keeps_client_state: bool
+    written: MrTFSettings,
+    explicit: Collection[str],
+    facts: RunFacts,
+    base_keeps_client_state: bool,
+    base_allows_momentum: bool,
 ) -> MrTFSettings:
     """The final settings of MrTF in a run.
 
@@ -111,8 +116,9 @@ def resolve_settings(
         facts: of the run.
         base_keeps_client_state: whether the base's clients keep state between rounds. The state belongs to the weights
             that the base broadcasts, so the refined model is then not broadcast unless the user asks for it.
+        base_allows_momentum: whether the base's server step may have momentum.
     """
-    settings = written
+    settings = replace(written, loss_momentum=_has_momentum(written, explicit, facts, base_allows_momentum))
     if base_keeps_client_state and settings.broadcast != "client_validated" and "broadcast" not in explicit:
         settings = replace(settings, broadcast="aggregated")
     validates = _clients_validate(settings, explicit, facts)
@@ -122,6 +128,20 @@ def resolve_settings(
     if fraction is None:
         fraction = _VALIDATION_FRACTION
     return replace(settings, client_validation=validates, validation_fraction=fraction if validates else 0.0)
+
+
+def _has_momentum(
+    settings: MrTFSettings, explicit: Collection[str], facts: RunFacts, base_allows_momentum: bool
+) -> bool:
+    # Without refining steps everything is the base's, to the bit.
+    if not settings.loss_momentum or settings.refine_steps == 0:
+        return False
+    if "loss_momentum" not in explicit:
+        return base_allows_momentum and not facts.promises_privacy and not facts.has_different_models
+    if not base_allows_momentum or facts.has_different_models:
+        rival = "model_args.models" if base_allows_momentum else f"base {settings.base}, which has its own server step"
+        raise UserError(f"mrtf_args.loss_momentum cannot be used with {rival}; leave one of them out")
+    return True
 
 
 def _clients_validate(settings: MrTFSettings, explicit: Collection[str], facts: RunFacts) -> bool:

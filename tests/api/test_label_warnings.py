@@ -101,8 +101,8 @@ def test_label_predicts_with_the_average_where_refinement_does_not_help() -> Non
 def test_label_gives_no_note_where_refinement_helps() -> None:
     by_class = np.array_split(np.argsort(Y[:1200], kind="stable"), 4)
     own = [(X[places], Y[places]) for places in by_class]
-    # On FedAvg: Scaffold's average is as good as the refined model here.
-    changes = QUICK | {"rounds": 8, "base": "FedAvg"}
+    # On FedAvg without momentum: with either, the average is nearly as good as the refined model here.
+    changes = QUICK | {"rounds": 8, "base": "FedAvg", "loss_momentum": False}
     result = mrtf_fedml.label(X[SERVER], own, progress=False, y_server=Y[SERVER], **changes)
     assert result.metrics["acc_refined"].iloc[-1] > result.metrics["acc_aggregated"].iloc[-1] + 0.05
     assert (result.warnings, result.notes) == ([], [])

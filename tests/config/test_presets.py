@@ -119,3 +119,18 @@ def test_resolved_configuration_resolves_to_itself() -> None:
         first = build_algorithm(small_settings(**changes))
         again = build_algorithm(RunSettings.from_config({**first.settings.to_config(), **first.sections()}))
         assert again.hparams == first.hparams
+
+
+def test_tuned_has_momentum_where_the_base_allows_it() -> None:
+    for changes in ({}, {"base": "FedAvg"}, {"client_optimizer": "adam"}):
+        assert tuned(client_num_per_round=10, **changes).refinery.loss_momentum
+    encoded = {"encoder": "tests.encoders.tiny:pooled", "model": "linear"}
+    for changes in ({"base": "FedOpt"}, {"clip": 1.0, "sigma": 0.1}, {"refine_steps": 0}, encoded):
+        assert not tuned(client_num_per_round=10, **changes).refinery.loss_momentum
+    assert not build_algorithm(small_settings(base="MeasuredScaffold")).hparams.loss_momentum, "the paper has none"
+
+
+@pytest.mark.parametrize("change", [{"base": "FedOpt"}, {"base": "FedRidge"}])
+def test_explicit_momentum_on_a_base_with_its_own_server_step_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="loss_momentum"):
+        tuned(client_num_per_round=10, loss_momentum=True, **change)

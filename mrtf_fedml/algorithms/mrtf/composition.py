@@ -21,6 +21,7 @@ from ..types import ClientUpdate, RoundReport, ServerState, Weights
 from ..wrapper import AlgorithmWrapper
 from .client_validation import ClientValidation, ValidationSummary
 from .components import PREFIX, ComponentMemory, RoundContext, RoundTargets, build_component
+from .loss_momentum import LossMomentum
 from .model_selection import BROADCASTS, PREDICTIONS, ModelSelection
 from .target_transforms import build_transforms
 from .teacher_weighting import TEACHER_WEIGHTINGS, TeacherWeighting
@@ -39,9 +40,10 @@ class ComposedRefinery(AlgorithmWrapper):
         super().__init__(settings)
         refinery = self.refinery = self.refinery_settings()
         self.base: Algorithm = _base_class(refinery.base)(settings)
-        self.validation = ClientValidation(self.base, refinery.validation_fraction or 0.0)
-        #: The base, with clients that validate where the settings say so.
-        self.inner = self.validation if refinery.client_validation else self.base
+        stepping = LossMomentum(self.base) if refinery.loss_momentum else self.base
+        self.validation = ClientValidation(stepping, refinery.validation_fraction or 0.0)
+        #: The base, with momentum and with clients that validate where the settings say so.
+        self.inner = self.validation if refinery.client_validation else stepping
         self.weighting = build_component(
             refinery.teacher_weighting, "teacher_weighting", TeacherWeighting, TEACHER_WEIGHTINGS, refinery
         )
@@ -144,7 +146,8 @@ class ComposedRefinery(AlgorithmWrapper):
         facts = RunFacts.of(settings)
         written = replace(written, base=resolve_base(written.base, facts))
         explicit = [key for key, value in settings.explicit.get(cls.section_name(), {}).items() if value is not None]
-        return resolve_settings(written, explicit, facts, _base_class(written.base).keeps_client_state)
+        base = _base_class(written.base)
+        return resolve_settings(written, explicit, facts, base.keeps_client_state, base.allows_momentum)
 
     def refinery_settings(self) -> MrTFSettings:
         """The settings of the refinery: here all of the algorithm's."""

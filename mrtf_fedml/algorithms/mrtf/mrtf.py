@@ -24,6 +24,7 @@ from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights, mea
 from .client_validation import VALIDATION_METRICS
 from .components import ComponentMemory, RoundContext, RoundTargets
 from .composition import ComposedRefinery
+from .loss_momentum import MOMENTUM_METRIC
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class MrTF(ComposedRefinery):
         Metric("local_weight", "weight of the local models (u_t)"),
         *VALIDATION_METRICS,
         COEFFICIENT_METRIC,
+        MOMENTUM_METRIC,
     )
     _has_warned = False
 

@@ -1,0 +1,73 @@
+"""Momentum of the base's server step (`mrtf_args.loss_momentum`): longer steps while the clients have learnt little."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ...refinery.ensemble import relative_loss
+from ..base import Algorithm
+from ..server_context import ServerContext
+from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights, mean_loss
+from ..wrapper import AlgorithmWrapper
+
+#: In the server's memory, the entries of m have this prefix.
+PREFIX = "momentum/"
+#: beta_t while the relative loss is at least the second number; less, in proportion, below (docs/lab/choices.md).
+_MOMENTUM, _LEARNT_LITTLE = 0.9, 0.5
+
+MOMENTUM_METRIC = Metric("server_momentum", "momentum of the server's step (beta_t)")
+
+
+class LossMomentum(AlgorithmWrapper):
+    """The base, whose server step Delta_t = theta' - theta_t from theta_t to its new weights theta' has momentum.
+
+        m_t = beta_t m_{t-1} + Delta_t,   theta_{t+1} = theta_t + m_t,   beta_t = 0.9 min(1, 2 L_t / log C)
+
+    L_t is the clients' mean local loss, and log C that of uniform predictions. Clients of few classes step in different
+    directions, so that their mean is much shorter than each of their steps. Momentum adds up what the rounds have in
+    common: with a constant Delta the step becomes 1 / (1 - beta) times as long. Once the clients' own steps reach their
+    minima, longer steps overshoot; then L_t is small. With a constant beta it is FedAvgM (Hsu, Qi, Brown, 2019).
+
+    Only parameters have momentum; BatchNorm's statistics are the base's. The first round is the base's, to the bit.
+    """
+
+    name: ClassVar[str] = "LossMomentum"
+    prefix: ClassVar[str] = PREFIX
+
+    def __init__(self, base: Algorithm) -> None:
+        super().__init__(base.settings)
+        self.inner = base
+
+    def server_update(
+        self, state: ServerState, updates: list[ClientUpdate], aggregated: Weights, server: ServerContext
+    ) -> tuple[ServerState, RoundReport]:
+        """The base's, then add beta_t m_{t-1}; the result predicts and is broadcast."""
+        after, report = self.inner.server_update(self.inner_state(state), updates, aggregated, server)
+        beta = momentum_coefficient(updates, server.classes)
+        weights, momentum = OrderedDict(after.weights), dict[str, Any]()
+        # Tied parameters are updated under each of their names, since the last one loaded wins.
+        for name, parameter in server.model.named_parameters(remove_duplicate=False):
+            if not parameter.is_floating_point():
+                continue
+            step, before = after.weights[name] - state.weights[name], state.memory.get(PREFIX + name)
+            if before is not None:
+                step = step + beta * before
+                weights[name] = after.weights[name] + beta * before
+            momentum[PREFIX + name] = step
+        after = replace(after, weights=weights, prediction_weights=weights, memory={**after.memory, **momentum})
+        return after, replace(report, metrics={**report.metrics, MOMENTUM_METRIC.name: beta})
+
+
+def momentum_coefficient(updates: Sequence[ClientUpdate], classes: int) -> float:
+    """beta_t; 0 where no client reports a loss.
+
+    >>> import math
+    >>> losses = (0.0, math.log(4) / 2)
+    >>> momentum_coefficient([ClientUpdate(k, 9, {}, loss) for k, loss in enumerate(losses)], classes=4)
+    0.45
+    """
+    loss = mean_loss(updates)
+    return 0.0 if loss is None else _MOMENTUM * min(1.0, relative_loss(loss, classes) / _LEARNT_LITTLE)
