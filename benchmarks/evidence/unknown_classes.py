@@ -58,7 +58,7 @@ def scores(result: Any, folder: Path, clients: Any, held: tuple[Any, Any], serve
     variance = within.var(axis=0) + 0.05 * within.var(axis=0).mean()
     counts = json.loads((folder / "validation.json").read_text())["clients"]
     evaluations = {int(client): EvaluationCounts.from_json(each) for client, each in counts.items()}
-    compared = compare_samples(evaluations, model.preprocess(server))
+    compared = compare_samples(evaluations, model.preprocess(server), logits.argmax(dim=1))
     assert compared is not None
     return {
         "1 - confidence": 1 - result.probabilities.max(axis=1),

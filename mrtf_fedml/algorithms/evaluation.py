@@ -6,6 +6,7 @@ of its samples by class and cell of the input space. `diagnostics/` draws the co
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from ..models.modes import eval_mode
 from ..models.outputs import logit_rows
 from ..models.state_dict import load_weights
-from .input_cells import InputCells
+from .input_cells import FEATURE_BINS, InputCells
 from .types import Weights
 
 #: Begins the names of the tables in a client's payload.
@@ -40,12 +41,14 @@ class EvaluationCounts:
         true_class: by bins of the probability of their true class, [bins].
         cells: all of the client's samples by division, class and cell of `InputCells`, [divisions, C, cells]; empty
             where the server's samples have no cells.
+        features: all of its samples by feature, class and bin of the feature, [features, C, bins]; empty likewise.
     """
 
     confusion: Tensor
     confidence: Tensor
     true_class: Tensor
     cells: Tensor
+    features: Tensor
 
     @property
     def samples(self) -> int:
@@ -53,10 +56,17 @@ class EvaluationCounts:
         return int(self.confusion.sum())
 
     @classmethod
-    def zeros(cls, classes: int, divisions: int = 0, cells: int = 0) -> EvaluationCounts:
+    def zeros(cls, classes: int, input_cells: InputCells | None = None) -> EvaluationCounts:
         """Of no sample."""
         bins = len(LOGIT_EDGES) + 1
-        shapes = ((classes, classes), (2, bins), (bins,), (divisions, classes, cells))
+        divisions, cells, features = (0, 0, 0) if input_cells is None else (*input_cells.shape, len(input_cells.mean))
+        shapes = (
+            (classes, classes),
+            (2, bins),
+            (bins,),
+            (divisions, classes, cells),
+            (features, classes, FEATURE_BINS),
+        )
         return cls(*(torch.zeros(shape, dtype=torch.int64) for shape in shapes))
 
     def to_payload(self) -> dict[str, Tensor]:
@@ -64,60 +74,53 @@ class EvaluationCounts:
         return {_PREFIX + each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
-    def from_payload(
-        cls, payload: Mapping[str, Tensor], classes: int, most: float, cells: tuple[int, int] | None = None
-    ) -> EvaluationCounts | None:
-        """The counts in a received payload; None where these are no counts of at most `most` samples.
-
-        Args:
-            payload: as it was received.
-            classes: C.
-            most: the largest possible number of samples.
-            cells: the number of divisions of the input space, and of cells in each; None for those of the payload.
-        """
-        received = payload.get(_PREFIX + "cells")
-        if received is None or received.ndim != 3:
+    def from_payload(cls, payload: Mapping[str, Tensor]) -> EvaluationCounts | None:
+        """The counts in a received payload, whatever they are; None where one is missing."""
+        names = [each.name for each in fields(cls)]
+        if any(_PREFIX + name not in payload for name in names):
             return None
-        divisions, size = (received.shape[0], received.shape[2]) if cells is None else cells
-        expected, tensors = cls.zeros(classes, divisions, size), {}
-        for name, zeros in expected.to_payload().items():
-            tensor = payload.get(name)
-            if tensor is None or tensor.dtype != torch.int64 or tensor.shape != zeros.shape:
-                return None
+        return cls(**{name: payload[_PREFIX + name] for name in names})
+
+    def is_possible(self, classes: int, most: float, input_cells: InputCells | None = None) -> bool:
+        """Whether these can be counts of at most `most` samples of so many classes, in these cells."""
+        for name, zeros in EvaluationCounts.zeros(classes, input_cells).to_payload().items():
+            table = getattr(self, name.removeprefix(_PREFIX))
+            if table.dtype != torch.int64 or table.shape != zeros.shape:
+                return False
             # Entry by entry first: a sum of hostile numbers could overflow.
-            if not bool(((tensor >= 0) & (tensor <= most)).all()):
-                return None
-            # In each division of the input space every sample counts once.
-            if tensor.double().sum() > most * (divisions if tensor.ndim == 3 else 1):
-                return None
-            tensors[name.removeprefix(_PREFIX)] = tensor
-        counts = cls(**tensors)
-        right = int(counts.confusion.trace())
-        is_consistent = counts.confidence.sum(dim=1).tolist() == [counts.samples - right, right]
-        is_consistent &= int(counts.true_class.sum()) == counts.samples
-        by_class = counts.cells.sum(dim=2)
-        is_consistent &= bool((by_class == by_class[:1]).all())
-        return counts if is_consistent else None
+            if not bool(((table >= 0) & (table <= most)).all()):
+                return False
+            # In each division of the input space, and in each feature, every sample counts once.
+            if table.double().sum() > most * (max(1, len(table)) if table.ndim == 3 else 1):
+                return False
+        right = int(self.confusion.trace())
+        by_class = torch.cat([self.cells.sum(dim=2), self.features.sum(dim=2)])
+        return (
+            self.confidence.sum(dim=1).tolist() == [self.samples - right, right]
+            and int(self.true_class.sum()) == self.samples
+            and bool((by_class == by_class[:1]).all())
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """For validation.json."""
-        content = {each.name: getattr(self, each.name).tolist() for each in fields(self) if each.name != "cells"}
-        # Most are empty.
-        cells = self.cells.to_sparse().coalesce()
-        return {
-            **content,
-            "cells": {"shape": list(cells.shape), "index": cells.indices().tolist(), "count": cells.values().tolist()},
-        }
+        """For validation.json: the shape of each table, and its entries that are not 0, since most are."""
+        content = {}
+        for each in fields(self):
+            table = getattr(self, each.name)
+            where = table.flatten().nonzero().flatten()
+            entries = {"index": where.tolist(), "count": table.flatten()[where].tolist()}
+            content[each.name] = {"shape": list(table.shape), **entries}
+        return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> EvaluationCounts:
         """From validation.json."""
-        names = [each.name for each in fields(cls) if each.name != "cells"]
-        cells = torch.zeros(content["cells"]["shape"], dtype=torch.int64)
-        cells[tuple(torch.tensor(content["cells"]["index"], dtype=torch.int64))] = torch.tensor(
-            content["cells"]["count"], dtype=torch.int64
-        )
-        return cls(**{name: torch.tensor(content[name], dtype=torch.int64) for name in names}, cells=cells)
+        tables = {}
+        for each in fields(cls):
+            entries = content[each.name]
+            table = torch.zeros(math.prod(entries["shape"]), dtype=torch.int64)
+            table[torch.tensor(entries["index"], dtype=torch.int64)] = torch.tensor(entries["count"])
+            tables[each.name] = table.reshape(entries["shape"])
+        return cls(**tables)
 
 
 @torch.inference_mode()
@@ -135,7 +138,8 @@ def evaluate(
     """
     counts = EvaluationCounts.zeros(classes)
     if cells is not None:
-        counts = replace(counts, cells=cells.count(all_data, classes))
+        by_cell, by_bin = cells.count(all_data, classes)
+        counts = replace(counts, cells=by_cell, features=by_bin)
     bins = counts.true_class.numel()
     for logits, labels in predictions_of(model, weights, data):
         labels = labels.flatten().long()

@@ -1,9 +1,9 @@
 """Cells of the input space in which server and clients count their samples, to compare them without sharing them.
 
 The server divides the space several times, each time by the nearest of the centres that k-means finds among its own
-samples, and once more by the distance to their mean. Clients receive the centres and report how many samples of each
-class they have in each cell. Samples are compared after a random projection to few dimensions, so that a centre is a
-mean of several samples in which no single feature of a wide sample can be read.
+samples, and once more by the distance to their mean; and each feature by itself, at its quartiles. Clients receive
+centres and quartiles and report how many samples of each class they have in each cell. Wide samples are compared after
+a random projection to few dimensions, and a centre is the mean of several samples, so that no sample can be read.
 `diagnostics/unknown_classes.py` draws the conclusions.
 """
 
@@ -26,6 +26,8 @@ _DIVISIONS, _MAX_CELLS, _SAMPLES_PER_CELL = 8, 40, 8
 _LEAST_SAMPLES = 3
 #: Bins of the distance to the mean.
 _RADIUS_BINS = 10
+#: Bins of each feature: the quarters of the server's samples.
+FEATURE_BINS = 4
 #: Wider samples are projected to this many dimensions.
 _WIDTH = 64
 #: k-means uses at most so many samples, and so many steps.
@@ -46,12 +48,14 @@ class InputCells:
         centres: of the cells of each division, on the unit sphere around the mean, [divisions, K, D]; where a division
             has fewer than K cells, its first centre is repeated, and no sample is assigned to the repetitions.
         radii: the limits of the bins of the distance to the mean, which are one more division.
+        quartiles: of each feature, [D, 3].
     """
 
     mean: Tensor
     scale: Tensor
     centres: Tensor
     radii: Tensor
+    quartiles: Tensor
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,38 +73,48 @@ class InputCells:
         deviation = points.std(dim=0, unbiased=False)
         # In single precision, as they are sent.
         mean, scale = points.mean(dim=0).float(), torch.where(deviation > _CONSTANT, deviation, 1.0).float()
+        quartiles = points.quantile(_inner_limits(FEATURE_BINS), dim=0).T.contiguous()
         points = (points - mean) / scale
         norms = points.norm(dim=1)
-        limits = torch.linspace(0, 1, _RADIUS_BINS + 1, dtype=torch.float64)[1:-1]
         directions = points / norms.clamp_min(1e-12)[:, None]
         cells = min(_MAX_CELLS, max(2, len(inputs) // _SAMPLES_PER_CELL))
         generator = torch_generator(0, "input cells")
         centres = torch.stack([_find_centres(directions, cells, generator) for _ in range(_DIVISIONS)])
-        return cls(mean, scale, centres.float(), norms.quantile(limits))
+        return cls(mean, scale, centres.float(), norms.quantile(_inner_limits(_RADIUS_BINS)), quartiles)
 
-    def assign(self, inputs: Tensor) -> Tensor:
-        """The cell of each sample [N, ...] in each division, [N, divisions]."""
+    def assign(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The cell of each sample [N, ...] in each division, [N, divisions], and the bin of each feature, [N, D]."""
+        # A batch may be empty.
         blocks = [self._assign_block(block) for block in inputs.split(_BLOCK)]
-        return torch.cat(blocks) if blocks else torch.zeros(0, self.shape[0], dtype=torch.int64)
+        cells, bins = zip(*blocks, strict=True)
+        return torch.cat(cells), torch.cat(bins)
 
-    def _assign_block(self, inputs: Tensor) -> Tensor:
-        points = (_project(inputs) - self.mean.double()) / self.scale.double()
+    def _assign_block(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        features = _project(inputs)
+        points = (features - self.mean.double()) / self.scale.double()
         norms = points.norm(dim=1)
         directions = points / norms.clamp_min(1e-12)[:, None]
         nearest = [_nearest(directions, centres.double()) for centres in self.centres]
-        return torch.stack([*nearest, torch.bucketize(norms, self.radii)], dim=1)
+        bins = (features[:, :, None] > self.quartiles).sum(dim=2)
+        return torch.stack([*nearest, torch.bucketize(norms, self.radii)], dim=1), bins
 
-    def count(self, data: Iterable[Any], classes: int) -> Tensor:
-        """A client's samples by division, class and cell, [divisions, C, K]; labels that are no class do not count."""
+    def count(self, data: Iterable[Any], classes: int) -> tuple[Tensor, Tensor]:
+        """A client's samples by division, class and cell, [divisions, C, K], and by feature, class and bin, [D, C, 4].
+
+        Labels that are no class do not count.
+        """
         divisions, cells = self.shape
         counts = torch.zeros(divisions, classes, cells, dtype=torch.int64)
+        features = torch.zeros(len(self.quartiles), classes, FEATURE_BINS, dtype=torch.int64)
         for inputs, labels in data:
             labels = labels.cpu().long()
             known = (labels >= 0) & (labels < classes)
-            table = labels[known, None] * cells + self.assign(inputs)[known]
-            for division in range(divisions):
-                counts[division] += torch.bincount(table[:, division], minlength=classes * cells).view(classes, cells)
-        return counts
+            for table, assigned in zip((counts, features), self.assign(inputs), strict=True):
+                # One number per division, class and cell.
+                offsets = torch.arange(len(table)) * classes
+                positions = (offsets + labels[known, None]) * table.shape[2] + assigned[known]
+                table += torch.bincount(positions.flatten(), minlength=table.numel()).view(table.shape)
+        return counts, features
 
     def to_payload(self, prefix: str) -> dict[str, Tensor]:
         """As it is sent."""
@@ -111,6 +125,11 @@ class InputCells:
         """The inverse of `to_payload`; None where the payload has none."""
         names = [each.name for each in fields(cls)]
         return cls(**{name: payload[prefix + name] for name in names}) if prefix + names[0] in payload else None
+
+
+def _inner_limits(bins: int) -> Tensor:
+    """The quantiles that separate so many bins."""
+    return torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
 
 
 def _project(inputs: Tensor) -> Tensor:

@@ -279,15 +279,6 @@ def is_shifted(neighbours: NeighbourStatistics) -> bool:
     return is_separable or warn_novel_samples(neighbours) is not None
 
 
-def describe_shift(neighbours: NeighbourStatistics) -> str:
-    """What was measured of a shift."""
-    if neighbours.novel - neighbours.expected_novel >= neighbours.novel_margin:
-        return f"{neighbours.novel:.0%} are unlike all of the clients', {neighbours.expected_novel:.0%} is usual"
-    if neighbours.shifted >= _SHIFTED_FEATURES:
-        return f"{neighbours.shifted:.0%} of the features have another mean"
-    return f"a classifier tells both apart with an AUC of {neighbours.separability or 0.0:.2f}"
-
-
 def min_wrong_fraction(neighbours: NeighbourStatistics) -> float:
     """A lower bound of the fraction of wrong predictions, from the neighbours' labels; 0 if within chance."""
     if neighbours.agreement is None or neighbours.expected_agreement is None:

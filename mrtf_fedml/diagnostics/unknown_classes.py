@@ -8,14 +8,26 @@ mixture of the classes' counts:
 
 s_j the server's samples in cell j, n their number, p_cj the fraction of class c's samples in cell j, q the server's
 class frequencies, which expectation maximisation finds. A sample in a cell with more samples than the mixture explains
-is of no known class with the probability 1 - E[s_j] / s_j. docs/lab/estimates.md has the figures.
+is of no known class with the probability 1 - E[s_j] / s_j.
+
+Counts of single features show whether the labels are those of the clients. Among samples with the label c, bin b of a
+feature has the fraction of class c's samples if the labels are right, and that of all samples if the labels have
+nothing to do with the feature. With w the frequencies of the labels, g_cb = p_cb - sum_c w_c p_cb of the clients'
+classes and o_cb the same of the server's labels,
+
+    beta = sum w_c g_cb o_cb / sum w_c g_cb^2
+
+over all bins and features is 1 for right labels and 0 for such that are right by chance only, in the fraction sum w_c^2
+of the cases. So beta + (1 - beta) sum w_c^2 are right, or fewer: errors that resemble the predicted class make beta
+larger. The most informative feature is left out once, since a model may rely on one that means nothing on the server.
+docs/lab/estimates.md has the figures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +45,12 @@ _EM_STEPS = 100
 #: A sample is of no known class if that is more probable than not, and if the counts of all samples together differ by
 #: so many standard deviations. Without lost classes it was 0.6 at most, with lost ones 1.4 at least.
 _UNKNOWN, _LEAST_DEVIATIONS = 0.5, 1.0
+#: A class counts in the comparison of labels if clients have so many samples of it, and the server so many labels.
+_CLASS_SAMPLES, _CLASS_LABELS = 5, 3
+#: A feature is informative if its class differences exceed so many times their variance by chance.
+_INFORMATIVE = 3.0
+#: Standard errors that are added to beta.
+_BETA_ERRORS = 2.0
 #: The samples differ if so large a fraction is of no known class, ...
 _UNKNOWN_SHARE = 0.05
 #: ... or if the total variation distance to the mixture exceeds what chance explains by so much, and by so many
@@ -48,11 +66,13 @@ class CellComparison:
         probability_known: that a sample of the server is of a client's class, [M].
         excess: the total variation distance beyond chance, of the cells and of the distances to the mean.
         deviations: the same in standard deviations.
+        most_correct: the largest fraction of right labels that the features allow; None if they do not tell.
     """
 
     probability_known: Tensor
     excess: tuple[float, float]
     deviations: tuple[float, float]
+    most_correct: float | None = None
 
     @property
     def is_unknown(self) -> Tensor:
@@ -72,20 +92,31 @@ class CellComparison:
         return None
 
 
-def compare_samples(evaluations: Mapping[int, EvaluationCounts], inputs: Tensor) -> CellComparison | None:
-    """Compare the server's samples [M, ...] with those that clients have counted in cells.
+def compare_samples(
+    evaluations: Mapping[int, EvaluationCounts], inputs: Tensor, predicted: Tensor
+) -> CellComparison | None:
+    """Compare the server's samples [M, ...] and their labels [M] with those that clients have counted in cells.
 
     None where clients have counted none, or fewer than `MIN_SAMPLES`.
     """
-    counted = [each.cells for each in evaluations.values() if each.cells.numel()]
+    counted = [each for each in evaluations.values() if each.cells.numel()]
     divisions = InputCells.fit(inputs) if counted else None
-    return None if divisions is None else compare_cells(counted, divisions.assign(inputs))
+    if divisions is None:
+        return None
+    cells, bins = divisions.assign(inputs)
+    caps = weight_caps([int(each.cells[0].sum()) for each in counted])
+    tables = [
+        np.asarray(sum(cap * getattr(each, name).double().numpy() for cap, each in zip(caps, counted, strict=True)))
+        for name in ("cells", "features")
+    ]
+    compared = compare_cells(tables[0], cells)
+    if compared is None:
+        return None
+    return replace(compared, most_correct=bound_correct_labels(tables[1], bins.numpy(), predicted.cpu().numpy()))
 
 
-def compare_cells(counted: Sequence[Tensor], cells: Tensor) -> CellComparison | None:
-    """Compare the cells [M, divisions] of the server's samples with each client's counts [divisions, C, K]."""
-    caps = weight_caps([int(each[0].sum()) for each in counted])
-    clients = np.asarray(sum(cap * each.double().numpy() for cap, each in zip(caps, counted, strict=True)))
+def compare_cells(clients: Array, cells: Tensor) -> CellComparison | None:
+    """Compare the cells [M, divisions] of the server's samples with the clients' counts [divisions, C, K]."""
     clients = clients[:, clients[0].sum(axis=1) > 0]
     if clients[:1].sum() < MIN_SAMPLES:
         return None
@@ -122,6 +153,44 @@ def _class_frequencies(server: Array, conditional: Array) -> Array:
         frequencies = frequencies * np.einsum("dcj,dj->c", conditional, server / np.maximum(expected, 1e-300))
         frequencies = frequencies / frequencies.sum()
     return np.asarray(frequencies)
+
+
+def bound_correct_labels(clients: Array, bins: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64]) -> float | None:
+    """The largest fraction of right labels that the features allow, with `_BETA_ERRORS`; None if they do not tell.
+
+    Args:
+        clients: samples by feature, class and bin, [D, C, B].
+        bins: of each feature of the server's samples, [M, D].
+        predicted: their labels, [M].
+    """
+    samples, labels = clients[0].sum(axis=1), np.bincount(predicted, minlength=clients.shape[1])
+    classes = np.flatnonzero((samples >= _CLASS_SAMPLES) & (labels >= _CLASS_LABELS))
+    if len(classes) < 2:
+        return None
+    weights = (labels[classes] / labels[classes].sum())[:, None]
+    of_clients = clients[:, classes] / samples[classes, None]
+    server = np.stack(
+        [(bins[predicted == label, :, None] == np.arange(clients.shape[2])).mean(axis=0) for label in classes], axis=1
+    )
+    # [D, C, B]
+    expected, observed = (table - (weights * table).sum(axis=1, keepdims=True) for table in (of_clients, server))
+    errors = weights * (1 - weights) * of_clients * (1 - of_clients) / samples[classes, None]
+    noise = errors.sum(axis=(1, 2))
+    information = (weights * expected**2).sum(axis=(1, 2)) - noise
+    agreement = (weights * expected * observed).sum(axis=(1, 2))
+    # Twice, since the clients' fractions have errors too.
+    variance = 2 * ((weights * expected) ** 2 * server * (1 - server) / labels[classes, None]).sum(axis=(1, 2))
+    informative = np.flatnonzero(information > _INFORMATIVE * noise)
+    informative = informative[np.argsort(-information[informative], kind="stable")]
+    bounds = [
+        (agreement[chosen].sum() + _BETA_ERRORS * math.sqrt(variance[chosen].sum())) / information[chosen].sum()
+        for chosen in (informative, informative[1:])
+        if len(chosen)
+    ]
+    if not bounds:
+        return None
+    chance_correct = float((weights**2).sum())
+    return float(min(bounds)) * (1 - chance_correct) + chance_correct
 
 
 def warn_shift(compared: CellComparison | None) -> str | None:

@@ -333,8 +333,7 @@ def collect_evaluations(server: Server, backend: Backend) -> dict[int, Evaluatio
         return {}
     tasks = RoundTasks(algorithm, state, clients)
     replies = validate_replies(tasks, backend.train_clients(tasks), on_invalid_update=backend.on_invalid_update)
-    classes = server.context.classes
-    counts = {each.client: EvaluationCounts.from_payload(each.payload, classes, math.inf) for each in replies.updates}
+    counts = {each.client: EvaluationCounts.from_payload(each.payload) for each in replies.updates}
     return {client: each for client, each in counts.items() if each is not None}
 
 

@@ -273,7 +273,7 @@ class RunDirectory:
             return None
         try:
             return {int(client): EvaluationCounts.from_json(counts) for client, counts in content["clients"].items()}
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError, RuntimeError):
             return None
 
     def write_predictions(

@@ -50,10 +50,11 @@ def test_counts_survive_payload_and_json() -> None:
     cells = InputCells.fit(torch.randn(30, 3))
     counts = evaluate(model, model.state_dict(), data, 3, data, cells)
     assert counts.cells.sum() == 9 * len(counts.cells)
-    received = EvaluationCounts.from_payload(counts.to_payload(), classes=3, most=9)
+    received = EvaluationCounts.from_payload(counts.to_payload())
     assert received is not None
     assert received.to_json() == EvaluationCounts.from_json(counts.to_json()).to_json() == counts.to_json()
-    assert EvaluationCounts.from_payload(counts.to_payload(), classes=3, most=8) is None
+    assert received.is_possible(classes=3, most=9, input_cells=cells)
+    assert not received.is_possible(classes=3, most=8, input_cells=cells)
 
 
 def test_weight_caps_bound_a_claimed_number_of_samples() -> None:

@@ -18,7 +18,7 @@ def fitted(inputs: torch.Tensor) -> InputCells:
 def test_cells_hold_several_of_the_servers_samples_and_radii_equal_numbers(shape: tuple[int, ...]) -> None:
     inputs = torch.randn(200, *shape, generator=torch.Generator().manual_seed(0))
     cells = fitted(inputs)
-    assigned = cells.assign(inputs)
+    assigned, bins = cells.assign(inputs)
     divisions, size = cells.shape
     assert assigned.shape == (200, divisions)
     for column in assigned.T[:-1]:
@@ -26,6 +26,8 @@ def test_cells_hold_several_of_the_servers_samples_and_radii_equal_numbers(shape
         assert counts.sum() == 200
         assert counts.max() < 100, "the samples are divided"
     assert torch.bincount(assigned[:, -1], minlength=size)[:10].tolist() == [20] * 10
+    for column in bins.T:
+        assert torch.bincount(column).tolist() == [50] * 4
 
 
 def test_no_centre_is_a_single_sample() -> None:
@@ -39,12 +41,14 @@ def test_count_is_by_division_class_and_cell_and_skips_labels_that_are_no_class(
     inputs = torch.randn(50, 4, generator=torch.Generator().manual_seed(2))
     cells, labels = fitted(inputs), torch.arange(50) % 3
     labels[0] = 7
-    counts = cells.count([(inputs[:20], labels[:20]), (inputs[20:], labels[20:])], classes=3)
-    assigned = cells.assign(inputs)
+    counts, features = cells.count([(inputs[:20], labels[:20]), (inputs[20:], labels[20:])], classes=3)
+    assigned, bins = cells.assign(inputs)
     for division, (label, cell) in enumerate([(0, 1), (1, 0), (2, 2)]):
         expected = int(((labels == label) & (assigned[:, division] == cell)).sum())
         assert counts[division, label, cell] == expected
     assert counts.sum(dim=(1, 2)).tolist() == [49] * cells.shape[0]
+    assert features[3, 2, 1] == ((labels == 2) & (bins[:, 3] == 1)).sum()
+    assert features.sum(dim=(1, 2)).tolist() == [49] * 4
 
 
 def test_cells_survive_the_payload_and_assign_equally() -> None:
@@ -52,7 +56,8 @@ def test_cells_survive_the_payload_and_assign_equally() -> None:
     cells = fitted(inputs)
     received = InputCells.from_payload({**cells.to_payload("a/"), "other": 1}, "a/")
     assert received is not None
-    assert torch.equal(received.assign(inputs), cells.assign(inputs))
+    for one, other in zip(received.assign(inputs), cells.assign(inputs), strict=True):
+        assert torch.equal(one, other)
     assert InputCells.from_payload({"other": 1}, "a/") is None
     assert torch.equal(fitted(inputs).centres, cells.centres), "the same samples give the same cells"
 
@@ -63,5 +68,5 @@ def test_too_few_samples_and_samples_of_indices_have_no_cells() -> None:
 
 
 def test_equal_samples_are_one_cell() -> None:
-    assigned = fitted(torch.ones(30, 3)).assign(torch.ones(30, 3))
-    assert len(assigned.unique(dim=0)) == 1
+    for assigned in fitted(torch.ones(30, 3)).assign(torch.ones(30, 3)):
+        assert len(assigned.unique(dim=0)) == 1

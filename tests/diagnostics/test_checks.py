@@ -19,6 +19,7 @@ from mrtf_fedml.diagnostics.checks import (
     state_estimate,
 )
 from mrtf_fedml.diagnostics.shift import NeighbourStatistics
+from mrtf_fedml.diagnostics.unknown_classes import CellComparison
 
 CLASSES = ["cat", "dog", "owl", "fox"]
 LABELS = torch.arange(40) % 4
@@ -183,24 +184,28 @@ def test_find_warnings_names_clients_that_contradict_the_others() -> None:
     assert "client 7 reports 0.95 where the others' samples predict 0.40" in warning
 
 
+#: Samples like the clients', and samples that differ.
+ALIKE = CellComparison(torch.ones(120), excess=(0.0, 0.0), deviations=(0.0, 0.0))
+SHIFTED = replace(ALIKE, excess=(0.2, 0.0), deviations=(9.0, 0.0))
+
+
 def test_find_estimate_obstacle_names_the_shift() -> None:
-    alike = NeighbourStatistics(novel=0.05, expected_novel=0.05, novel_margin=0.06, separability=0.5)
-    evidence = replace(GOOD, estimate=estimate(0.9, 0.8, 0.95), neighbours=alike)
+    evidence = replace(GOOD, estimate=estimate(0.9, 0.8, 0.95), cells=ALIKE)
     assert find_estimate_obstacle(evidence) is None
-    reason = find_estimate_obstacle(replace(evidence, neighbours=replace(alike, separability=0.99)))
-    assert reason is not None
-    assert "0.99" in reason
-    contradicted = replace(alike, agreement=0.6, expected_agreement=0.95)
-    assert "at most 0.65" in (find_estimate_obstacle(replace(evidence, neighbours=contradicted)) or "")
-    supported = replace(alike, agreement=0.85, expected_agreement=0.95)
-    assert find_estimate_obstacle(replace(evidence, neighbours=supported)) is None
+    assert "another kind" in (find_estimate_obstacle(replace(evidence, cells=SHIFTED)) or "")
+    unknown = replace(ALIKE, probability_known=torch.tensor([0.1, 0.9] * 60), deviations=(1.5, 0.0))
+    assert "50% look like no class" in (find_estimate_obstacle(replace(evidence, cells=unknown)) or "")
+    contradicted = replace(ALIKE, most_correct=0.65)
+    assert "at most 0.65" in (find_estimate_obstacle(replace(evidence, cells=contradicted)) or "")
+    supported = replace(ALIKE, most_correct=0.86)
+    assert find_estimate_obstacle(replace(evidence, cells=supported)) is None
     confused = replace(estimate(0.6, 0.5, 0.7), classes_differ=True)
     assert "class frequencies" in (find_estimate_obstacle(replace(evidence, estimate=confused)) or "")
-    few = replace(evidence, neighbours=None, logits=evidence.logits[:19])
+    few = replace(evidence, cells=None, logits=evidence.logits[:19])
     assert "fewer than 20 samples" in (find_estimate_obstacle(few) or "")
-    unknown = replace(evidence, neighbours=None)
-    assert find_estimate_obstacle(unknown) is None
-    assert "only if" in (describe_condition(unknown) or ""), "across silos nobody can compare"
+    not_counted = replace(evidence, cells=None)
+    assert find_estimate_obstacle(not_counted) is None
+    assert "only if" in (describe_condition(not_counted) or "")
     assert describe_condition(evidence) is None
     wide = state_estimate(replace(evidence, estimate=estimate(0.67, 0.49, 0.83)))
     assert "between 0.49 and 0.83" in (wide.reason or "")
@@ -359,10 +364,9 @@ def test_find_warnings_ignores_models_of_clients_without_the_class() -> None:
 
 
 def test_stated_estimate_comes_from_labels_where_the_samples_differ() -> None:
-    alike = NeighbourStatistics(0.05, 0.05, 0.1, 0.9, 0.9, 0.0, 0.5)
     clients = AccuracyEstimate(0.9, 0.8, 0.97, 5, 60, (None,) * 4, {}, effective_samples=60.0)
     labels = LabelCounts(samples=120, given=60, random=60, correct=30)
-    shifted = replace(GOOD, estimate=clients, neighbours=replace(alike, separability=0.99), labels=labels)
+    shifted = replace(GOOD, estimate=clients, cells=SHIFTED, labels=labels)
     stated = state_estimate(shifted)
     assert stated.estimate is not None
     assert stated.estimate.accuracy == 0.75, "60 labels are given, and half of the other 60 are right"
@@ -372,7 +376,7 @@ def test_stated_estimate_comes_from_labels_where_the_samples_differ() -> None:
     assert state_estimate(replace(shifted, labels_are_marked=True)).condition is None
     few = state_estimate(replace(shifted, labels=LabelCounts(40, 20, 5, 5)))
     assert few.estimate is None
-    assert "AUC" in (few.reason or "")
+    assert "another kind" in (few.reason or "")
     assert "--random" in (few.reason or "")
     wide = state_estimate(replace(shifted, labels=LabelCounts(400, 20, 20, 10)))
     assert wide.estimate is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -23,14 +25,19 @@ def draw(classes: list[int], samples: int, seed: int) -> tuple[Tensor, Tensor]:
     return MEANS[labels] + torch.randn(samples, 12, generator=generator), labels
 
 
-def compare(server: Tensor, clients: int = 5, samples: int = 120, seed: int = 0) -> CellComparison:
-    cells, evaluations = InputCells.fit(server), {}
+def report(server: Tensor, inputs: Tensor, labels: Tensor) -> EvaluationCounts:
+    """What a client with these samples reports."""
+    cells = InputCells.fit(server)
     assert cells is not None
-    for client in range(clients):
-        zeros = EvaluationCounts.zeros(8)
-        counts = cells.count([draw(KNOWN, samples, 1000 * seed + client)], classes=8)
-        evaluations[client] = EvaluationCounts(zeros.confusion, zeros.confidence, zeros.true_class, counts)
-    compared = compare_samples(evaluations, server)
+    counts, features = cells.count([(inputs, labels)], classes=8)
+    return replace(EvaluationCounts.zeros(8), cells=counts, features=features)
+
+
+def compare(server: Tensor, labels: Tensor | None = None, seed: int = 0) -> CellComparison:
+    """The server's samples, with these labels, compared with those of five clients."""
+    reports = {client: report(server, *draw(KNOWN, 120, 1000 * seed + client)) for client in range(5)}
+    labels = torch.zeros(len(server), dtype=torch.int64) if labels is None else labels
+    compared = compare_samples(reports, server, labels)
     assert compared is not None
     return compared
 
@@ -47,10 +54,11 @@ def test_samples_of_a_class_that_no_client_has_are_found() -> None:
 @pytest.mark.parametrize("classes", [KNOWN, [0, 1]], ids=["all classes", "two classes"])
 def test_samples_of_the_clients_classes_in_any_frequencies_are_not_shifted(classes: list[int]) -> None:
     for seed in range(6):
-        compared = compare(draw(classes, 300, 600 + seed)[0], seed=seed)
+        compared = compare(*draw(classes, 300, 600 + seed), seed=seed)
         assert compared.describe_shift() is None
         assert compared.is_unknown.double().mean() < 0.02
         assert warn_shift(compared) is None
+        assert (compared.most_correct or 1.0) > 0.95
 
 
 @pytest.mark.parametrize("change", ["moved", "scaled", "noise", "permuted"])
@@ -68,27 +76,47 @@ def test_changed_features_are_a_shift(change: str) -> None:
 
 
 def test_nothing_is_compared_without_counts_of_clients() -> None:
-    server, _ = draw(KNOWN, 100, 800)
-    assert compare_samples({}, server) is None
-    assert compare_samples({0: EvaluationCounts.zeros(8)}, server) is None
-    few = InputCells.fit(server)
-    assert few is not None
-    counts = few.count([draw(KNOWN, 10, 801)], classes=8)
-    zeros = EvaluationCounts.zeros(8)
-    evaluation = EvaluationCounts(zeros.confusion, zeros.confidence, zeros.true_class, counts)
-    assert compare_samples({0: evaluation}, server) is None
+    server, labels = draw(KNOWN, 100, 800)
+    assert compare_samples({}, server, labels) is None
+    assert compare_samples({0: EvaluationCounts.zeros(8)}, server, labels) is None
+    assert compare_samples({0: report(server, *draw(KNOWN, 10, 801))}, server, labels) is None
 
 
 def test_one_client_that_claims_many_samples_does_not_hide_an_unknown_class() -> None:
     server = torch.cat([draw(KNOWN, 300, 901)[0], draw([6, 7], 60, 902)[0]])
-    cells, zeros = InputCells.fit(server), EvaluationCounts.zeros(8)
-    assert cells is not None
-    honest = [cells.count([draw(KNOWN, 120, client)], classes=8) for client in range(6)]
-    lying = 1000 * cells.count([(server, torch.zeros(len(server), dtype=torch.int64))], classes=8)
-    evaluations = {
-        client: EvaluationCounts(zeros.confusion, zeros.confidence, zeros.true_class, counts)
-        for client, counts in enumerate([*honest, lying])
-    }
-    compared = compare_samples(evaluations, server)
+    labels = torch.zeros(len(server), dtype=torch.int64)
+    lying = report(server, server, labels)
+    lying = replace(lying, cells=1000 * lying.cells, features=1000 * lying.features)
+    reports = {client: report(server, *draw(KNOWN, 120, client)) for client in range(6)}
+    compared = compare_samples({**reports, 6: lying}, server, labels)
     assert compared is not None
     assert compared.excess[0] > 0, "its weight is bounded"
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
+def test_labels_that_do_not_fit_the_features_bound_the_accuracy(wrong: float) -> None:
+    server, labels = draw(KNOWN, 400, 950)
+    is_wrong = torch.rand(400, generator=torch.Generator().manual_seed(3)) < wrong
+    given = torch.where(is_wrong, labels[torch.randperm(400, generator=torch.Generator().manual_seed(4))], labels)
+    most = compare(server, given).most_correct
+    assert most is not None
+    right = float((given == labels).double().mean())
+    assert right - 0.05 < most < right + 0.2
+
+
+def test_labels_that_follow_one_feature_alone_are_not_supported_by_the_others() -> None:
+    generator = torch.Generator().manual_seed(5)
+    server, labels = draw(KNOWN, 400, 960)
+    noise = torch.randint(6, (400, 1), generator=generator).float()
+    server = torch.cat([server, noise], dim=1)
+    reports = {}
+    for client in range(5):
+        inputs, own = draw(KNOWN, 120, client)
+        # The last column is the label at the clients, and noise on the server.
+        reports[client] = report(server, torch.cat([inputs, own[:, None].float()], dim=1), own)
+    followed = compare_samples(reports, server, noise[:, 0].long())
+    right = compare_samples(reports, server, labels)
+    assert followed is not None
+    assert right is not None
+    assert (followed.most_correct or 1.0) < 0.4
+    assert (right.most_correct or 0.0) > 0.7

@@ -182,8 +182,8 @@ class ClientValidation(AlgorithmWrapper):
         if _IS_EVALUATION in state.memory:
             classes = int(state.memory[_IS_EVALUATION])
             cells = InputCells.from_payload(state.memory, _CELLS)
-            shape = (0, 0) if cells is None else cells.shape
-            if EvaluationCounts.from_payload(update.payload, classes, most, shape) is None:
+            reported = EvaluationCounts.from_payload(update.payload)
+            if reported is None or not reported.is_possible(classes, most, cells):
                 return "its evaluation counts are not counts of its samples"
             return None
         counts, members = update.payload.get(COUNTS), len(member_names(state.weights))

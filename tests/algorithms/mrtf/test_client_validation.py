@@ -140,12 +140,13 @@ def test_evaluation_task_evaluates_the_held_out_samples_and_does_not_train() -> 
     payload = {**{name: torch.tensor(3.0) for name in sent}, **cell_names}
     update = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, shard(), 20, payload))
     assert equal(update.weights, weights)
-    counts = EvaluationCounts.from_payload(update.payload, 3, most=20)
+    counts = EvaluationCounts.from_payload(update.payload)
     assert counts is not None
+    assert counts.is_possible(3, most=20, input_cells=cells)
     assert counts.samples == 4
     assert counts.cells.sum(dim=(1, 2)).tolist() == [20] * cells.shape[0], "all samples are counted in each division"
     unsplittable = algorithm.train_client(nn.Linear(1, 3), ClientTask(4, 9, weights, list(shard()), 20, payload))
-    empty = EvaluationCounts.from_payload(unsplittable.payload, 3, most=20)
+    empty = EvaluationCounts.from_payload(unsplittable.payload)
     assert empty is not None
     assert empty.samples == 0, "it has trained on all its samples, and evaluates none"
     assert MrTF(settings(client_validation=True, validation_fraction=0.0)).evaluation_state(state, server) is None
@@ -162,8 +163,8 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     assert evaluation is not None
     cells = InputCells.fit(server.inputs)
     assert cells is not None
-    zeros = EvaluationCounts.zeros(server.classes, *cells.shape)
-    zeros.cells[:, 0, 0] = 9
+    zeros = EvaluationCounts.zeros(server.classes, cells)
+    zeros.cells[:, 0, 0] = zeros.features[:, 0, 0] = 9
     table, confidence, true_class = zeros.confusion, zeros.confidence, zeros.true_class
     table[0, 0], table[1, 0], confidence[1, 5], confidence[0, 5], true_class[5] = 8, 1, 8, 1, 9
     if damage == "negative":
@@ -181,7 +182,7 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     elif damage == "cells":
         zeros.cells[0, 0, 0] = 8
     elif damage == "too many cells":
-        zeros.cells[:, 0, 0] = 10
+        zeros.cells[:, 0, 0] = zeros.features[:, 0, 0] = 10
     payload = replace(zeros, confusion=table).to_payload()
     if damage == "missing":
         payload.popitem()
