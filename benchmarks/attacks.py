@@ -189,7 +189,7 @@ def counts(times: float, base: float, refined: float, right: float) -> Lie:
                 table[label, label] = correct
                 table[label, (label + 1) % classes] = of_class - correct
             confidence = torch.zeros_like(payload["evaluation/confidence"])
-            confidence[:, -2] = torch.tensor([classes * (of_class - correct), classes * correct])
+            confidence[:, :, -2] = torch.tensor([of_class - correct, correct])
             true_class = torch.zeros_like(payload["evaluation/true_class"])
             true_class[-2] = classes * of_class
             payload |= {

@@ -36,8 +36,8 @@ class EvaluationCounts:
 
     Attributes:
         confusion: held-out samples of each class (row) by predicted class (column), [C, C].
-        confidence: those that are predicted wrong (row 0) and right (row 1), by bins of the largest probability,
-            [2, bins].
+        confidence: by predicted class, whether that is right (1) or wrong (0), and bins of the largest probability,
+            [C, 2, bins].
         true_class: by bins of the probability of their true class, [bins].
         cells: all of the client's samples by division, class and cell of `InputCells`, [divisions, C, cells]; empty
             where the server's samples have no cells.
@@ -62,7 +62,7 @@ class EvaluationCounts:
         divisions, cells, features = (0, 0, 0) if input_cells is None else (*input_cells.shape, len(input_cells.mean))
         shapes = (
             (classes, classes),
-            (2, bins),
+            (classes, 2, bins),
             (bins,),
             (divisions, classes, cells),
             (features, classes, FEATURE_BINS),
@@ -90,13 +90,15 @@ class EvaluationCounts:
             # Entry by entry first: a sum of hostile numbers could overflow.
             if not bool(((table >= 0) & (table <= most)).all()):
                 return False
-            # In each division of the input space, and in each feature, every sample counts once.
-            if table.double().sum() > most * (max(1, len(table)) if table.ndim == 3 else 1):
+            # A sample counts once in each division of the input space, and in each feature.
+            times = len(table) if name.removeprefix(_PREFIX) in ("cells", "features") else 1
+            if table.double().sum() > most * max(1, times):
                 return False
-        right = int(self.confusion.trace())
+        right = self.confusion.diagonal()
+        by_outcome = torch.stack([self.confusion.sum(dim=0) - right, right], dim=1)
         by_class = torch.cat([self.cells.sum(dim=2), self.features.sum(dim=2)])
         return (
-            self.confidence.sum(dim=1).tolist() == [self.samples - right, right]
+            torch.equal(self.confidence.sum(dim=2), by_outcome)
             and int(self.true_class.sum()) == self.samples
             and bool((by_class == by_class[:1]).all())
         )
@@ -118,7 +120,7 @@ class EvaluationCounts:
         for each in fields(cls):
             entries = content[each.name]
             table = torch.zeros(math.prod(entries["shape"]), dtype=torch.int64)
-            table[torch.tensor(entries["index"], dtype=torch.int64)] = torch.tensor(entries["count"])
+            table[torch.tensor(entries["index"], dtype=torch.int64)] = torch.tensor(entries["count"], dtype=torch.int64)
             tables[each.name] = table.reshape(entries["shape"])
         return cls(**tables)
 
@@ -149,7 +151,7 @@ def evaluate(
         confidence, predicted = rows.max(dim=1)
         positions = (
             labels * classes + predicted,
-            (predicted == labels).long() * bins + _bin_of(confidence),
+            (2 * predicted + (predicted == labels)) * bins + _bin_of(confidence),
             _bin_of(rows.gather(1, labels[:, None])[:, 0]),
         )
         for table, position in zip((counts.confusion, counts.confidence, counts.true_class), positions, strict=True):

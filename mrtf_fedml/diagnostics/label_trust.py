@@ -25,6 +25,8 @@ LEVELS = (0.99, 0.95, 0.9)
 #: The standard deviation of the prior of the slope. A quarter, a half and 1 were equally good on eleven setups; without
 #: a prior, all labels of a model that made no error on the held-out samples were equally certain.
 _SLOPE_DEVIATION = 0.5
+#: The same of the intercept of each predicted class (docs/lab/estimates.md).
+_CLASS_DEVIATION = 2.0
 
 #: The file of a run directory with the calibration.
 CALIBRATION_FILE = "calibration.json"
@@ -36,7 +38,7 @@ class Calibration:
 
     Attributes:
         slope: of the logistic regression on the logit of the confidence (Platt 1999).
-        intercept: of it.
+        intercepts: of it, one per predicted class, [C].
         samples: held-out samples from which they were fitted.
         threshold: the least probability of a class in a prediction set.
         coverage: of the prediction sets, in (0, 1).
@@ -44,7 +46,7 @@ class Calibration:
     """
 
     slope: float
-    intercept: float
+    intercepts: tuple[float, ...]
     samples: float
     threshold: float
     coverage: float
@@ -58,22 +60,23 @@ class Calibration:
         confidence = sum(cap * each.confidence.double().numpy() for cap, each in zip(caps, counts, strict=True))
         true_class = sum(cap * each.true_class.double().numpy() for cap, each in zip(caps, counts, strict=True))
         histogram = np.asarray(confidence)
-        slope, intercept = fit_confidence(histogram)
+        slope, intercepts = fit_confidence(histogram)
         threshold = conformal_threshold(np.asarray(true_class), coverage)
-        return cls(slope, intercept, float(histogram.sum()), threshold, coverage, accept)
+        return cls(slope, intercepts, float(histogram.sum()), threshold, coverage, accept)
 
     def assess(self, probabilities: Tensor, accuracy: float | None = None) -> LabelTrust:
         """How far the labels of these probabilities [M, C] can be trusted.
 
-        With an estimated accuracy the intercept is moved so that the mean over the samples is that accuracy, after one
-        right and one wrong held-out sample more (Laplace): a model that was refined on these samples is more confident
-        of them than of the clients'.
+        With an estimated accuracy all intercepts are moved equally so that the mean over the samples is that accuracy,
+        after one right and one wrong held-out sample more (Laplace): a model that was refined on these samples is more
+        confident of them than of the clients'.
         """
         from scipy.optimize import brentq
         from scipy.special import expit
 
         probabilities = probabilities.double().cpu()
-        scores = self.slope * clipped_logit(probabilities.max(dim=1).values).numpy() + self.intercept
+        confidences, labels = probabilities.max(dim=1)
+        scores = self.slope * clipped_logit(confidences).numpy() + np.array(self.intercepts)[labels.numpy()]
         if accuracy is not None:
             target = (accuracy * self.samples + 1) / (self.samples + 2)
             scores = scores + brentq(lambda move: float(expit(scores + move).mean()) - target, -60.0, 60.0)
@@ -91,40 +94,48 @@ class Calibration:
     def from_json(cls, content: Mapping[str, Any]) -> Calibration | None:
         """The inverse of `to_json`; None for another content."""
         try:
-            numbers = {
-                name: float(content[name]) for name in ("slope", "intercept", "samples", "threshold", "coverage")
-            }
-            accept = content["accept"]
-            return cls(**numbers, accept=None if accept is None else float(accept))
+            numbers = {name: float(content[name]) for name in ("slope", "samples", "threshold", "coverage")}
+            intercepts, accept = tuple(float(each) for each in content["intercepts"]), content["accept"]
+            return cls(**numbers, intercepts=intercepts, accept=None if accept is None else float(accept))
         except (KeyError, TypeError, ValueError):
             return None
 
 
-def fit_confidence(histogram: Array) -> tuple[float, float]:
-    """Slope and intercept of P(right) = expit(slope * logit(confidence) + intercept), fitted to a histogram.
+def fit_confidence(histogram: Array) -> tuple[float, tuple[float, ...]]:
+    """Slope and intercepts of P(right) = expit(slope * logit(confidence) + intercept of the class), from a histogram.
 
     The slope has a normal prior around 1, which takes the confidences as they are: a few samples that are all right do
-    not make every label equally certain.
+    not make every label equally certain. The intercepts have one around a common value, so that a class that is rarely
+    predicted has nearly that.
 
     Args:
-        histogram: held-out samples that are predicted wrong, and right, by bins of the confidence, [2, bins].
+        histogram: held-out samples by predicted class, wrong or right, and bins of the confidence, [C, 2, bins].
     """
     from scipy.optimize import minimize
+    from scipy.special import expit
 
     centres = np.concatenate([LOGIT_EDGES[:1], (LOGIT_EDGES[1:] + LOGIT_EDGES[:-1]) / 2, LOGIT_EDGES[-1:]])
-    # One sample more of either kind at the mean: a few samples that are all right do not prove certainty.
-    mean = float((histogram.sum(axis=0) * centres).sum() / histogram.sum())
-    points = np.append(centres, mean)
-    wrong, right = np.hstack([histogram, [[1.0], [1.0]]])
+    mean = float((histogram.sum(axis=(0, 1)) * centres).sum() / histogram.sum())
+    total, right = histogram.sum(axis=1), histogram[:, 1]
 
-    def loss(parameters: Array) -> float:
-        """The negative logarithm of likelihood times prior."""
-        scores = parameters[0] * points + parameters[1]
-        penalty = ((parameters[0] - 1) / _SLOPE_DEVIATION) ** 2 / 2
-        return float(wrong @ np.logaddexp(0, scores) + right @ np.logaddexp(0, -scores) + penalty)
+    def loss(parameters: Array) -> tuple[float, Array]:
+        """The negative logarithm of likelihood times prior, and its gradient."""
+        slope, common, own = parameters[0], parameters[1], parameters[2:]
+        scores = slope * centres + common + own[:, None]
+        # One sample more of either kind at the mean: a few samples that are all right do not prove certainty.
+        extra = slope * mean + common
+        value = (total * np.logaddexp(0, scores) - right * scores).sum() + 2 * np.logaddexp(0, extra) - extra
+        value += ((slope - 1) / _SLOPE_DEVIATION) ** 2 / 2 + ((own / _CLASS_DEVIATION) ** 2).sum() / 2
+        errors, extra_error = total * expit(scores) - right, 2 * expit(extra) - 1
+        gradient = [
+            (errors * centres).sum() + extra_error * mean + (slope - 1) / _SLOPE_DEVIATION**2,
+            errors.sum() + extra_error,
+            *(errors.sum(axis=1) + own / _CLASS_DEVIATION**2),
+        ]
+        return float(value), np.array(gradient)
 
-    slope, intercept = minimize(loss, np.array([1.0, 0.0]), method="BFGS").x
-    return float(slope), float(intercept)
+    fitted = minimize(loss, np.array([1.0, *np.zeros(1 + len(histogram))]), jac=True, method="BFGS").x
+    return float(fitted[0]), tuple(float(fitted[1] + own) for own in fitted[2:])
 
 
 def conformal_threshold(histogram: Array, coverage: float) -> float:

@@ -31,7 +31,7 @@ def test_evaluate_counts_by_hand() -> None:
     high, low = (
         int((torch.logit(torch.tensor(p, dtype=torch.float64)).item() >= LOGIT_EDGES).sum()) for p in (0.9, 0.1)
     )
-    assert counts.confidence[:, high].tolist() == [1, 2]
+    assert counts.confidence[:, :, high].tolist() == [[1, 1], [0, 1]], "predicted 0, once wrong; predicted 1"
     assert (counts.true_class[high], counts.true_class[low]) == (2, 1)
     assert counts.confidence.sum() == counts.true_class.sum() == 3
 
@@ -55,6 +55,8 @@ def test_counts_survive_payload_and_json() -> None:
     assert received.to_json() == EvaluationCounts.from_json(counts.to_json()).to_json() == counts.to_json()
     assert received.is_possible(classes=3, most=9, input_cells=cells)
     assert not received.is_possible(classes=3, most=8, input_cells=cells)
+    empty = EvaluationCounts.zeros(3)
+    assert EvaluationCounts.from_json(empty.to_json()).to_json() == empty.to_json(), "a client without samples"
 
 
 def test_weight_caps_bound_a_claimed_number_of_samples() -> None:

@@ -88,7 +88,14 @@ def test_predict_warns_of_other_units_and_does_not_overwrite(
     assert main(["predict", str(run_dir), files["server_file"], "--out", str(out), "--force"]) == 0
     assert out.read_bytes() != before
     # How far a label can be trusted is stated for samples like those of the run alone.
-    calibration = {"slope": 0.5, "intercept": 1.0, "samples": 50.0, "threshold": 0.0, "coverage": 0.9, "accept": None}
+    calibration = {
+        "slope": 0.5,
+        "intercepts": [1.0] * len(NAMES),
+        "samples": 50.0,
+        "threshold": 0.0,
+        "coverage": 0.9,
+        "accept": None,
+    }
     (run_dir / CALIBRATION_FILE).write_text(json.dumps(calibration))
     assert main(["predict", str(run_dir), files["server_file"], "--out", str(out), "--force"]) == 0
     rows = list(csv.DictReader(out.open()))

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mrtf_fedml.algorithms.evaluation import EvaluationCounts, evaluate
+from mrtf_fedml.algorithms.evaluation import LOGIT_EDGES, EvaluationCounts, evaluate
 from mrtf_fedml.diagnostics.accuracy_estimate import estimate_accuracy
-from mrtf_fedml.diagnostics.label_trust import Calibration, summarize_trust
+from mrtf_fedml.diagnostics.label_trust import Calibration, fit_confidence, summarize_trust
 from mrtf_fedml.training.outputs import ABSTAIN, LabelTrust, format_predictions
 
 
@@ -140,3 +140,15 @@ def test_calibration_without_an_error_trusts_unsure_labels_less() -> None:
     assessed = Calibration.fit(reported, 0.9, None).assess(torch.cat([unsure, sure]), accuracy=0.999)
     assert float(assessed.probability_correct[:10].max()) < 0.95 < float(assessed.probability_correct[10:].min())
     assert float(assessed.probability_correct.mean()) == pytest.approx((0.999 * 81 + 1) / 83)
+
+
+def test_a_class_that_is_often_wrong_gets_a_lower_probability() -> None:
+    """Class 1 is predicted with the same confidence as class 0, and is right half as often."""
+    histogram = np.zeros((3, 2, len(LOGIT_EDGES) + 1))
+    histogram[0, :, 30], histogram[1, :, 30] = (5, 95), (50, 50)
+    slope, intercepts = fit_confidence(histogram)
+    score = slope * (LOGIT_EDGES[29] + LOGIT_EDGES[30]) / 2
+    right = [1 / (1 + np.exp(-score - each)) for each in intercepts]
+    assert right[0] == pytest.approx(0.95, abs=0.02)
+    assert right[1] == pytest.approx(0.5, abs=0.03)
+    assert right[1] < right[2] < right[0], "a class that was never predicted is between the others"

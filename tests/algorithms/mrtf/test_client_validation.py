@@ -121,7 +121,7 @@ def test_counts_stay_bounded_by_the_samples_that_a_client_announced_first() -> N
     evaluation = wrapper.evaluation_state(again, server)
     assert evaluation is not None
     zeros = EvaluationCounts.zeros(server.classes)
-    zeros.confusion[0, 0] = zeros.confidence[1, 5] = zeros.true_class[5] = 10
+    zeros.confusion[0, 0] = zeros.confidence[0, 1, 5] = zeros.true_class[5] = 10
     assert wrapper.validate_update(evaluation, replace(later, payload=zeros.to_payload())) is not None
 
 
@@ -166,7 +166,7 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     zeros = EvaluationCounts.zeros(server.classes, cells)
     zeros.cells[:, 0, 0] = zeros.features[:, 0, 0] = 9
     table, confidence, true_class = zeros.confusion, zeros.confidence, zeros.true_class
-    table[0, 0], table[1, 0], confidence[1, 5], confidence[0, 5], true_class[5] = 8, 1, 8, 1, 9
+    table[0, 0], table[1, 0], confidence[0, 1, 5], confidence[0, 0, 5], true_class[5] = 8, 1, 8, 1, 9
     if damage == "negative":
         table[1, 0] = -1
     elif damage == "too many":
@@ -178,7 +178,7 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     elif damage == "shape":
         table = table[:1]
     elif damage == "other":
-        confidence[1, 5] = 7
+        confidence[0, 1, 5] = 7
     elif damage == "cells":
         zeros.cells[0, 0, 0] = 8
     elif damage == "too many cells":
