@@ -1,4 +1,4 @@
-"""Different models per client against each model alone: the figures of docs/lab/evidence.md.
+"""Different models per client against each model alone: the figures of docs/lab/existing_models.md.
 
     python benchmarks/evidence/different_models.py FILE.npz|digits [SEEDS]
 

@@ -94,7 +94,7 @@ def resolve_base(base: str, facts: RunFacts) -> str:
     if base.lower() != "auto":
         return base
     if facts.solves_head and not facts.promises_privacy and not facts.clients_only_train:
-        # Far more accurate on CIFAR-10 with few samples; slightly less in two small examples (docs/lab/evidence.md).
+        # Far more accurate on CIFAR-10 with few samples, about equal with many (docs/lab/existing_models.md).
         return "FedRidge"
     scaffold_works = facts.uses_sgd and not facts.promises_privacy and not facts.clients_only_train
     scaffold_works = scaffold_works and not facts.has_different_models
