@@ -73,7 +73,7 @@ def label(
         rounds: number of rounds.
         y_server: the server's labels, if known. A complete list is used only for scoring. If some are missing (None,
             NaN, or -1 where it is no class), the others are labels that the server has: the model learns them, they
-            correct the estimated accuracy, and these samples get them. (With teachers both are used only for scoring.)
+            correct the estimated accuracy, and these samples get them. (With teachers nothing learns them.)
         ids: names of the server's samples.
         classes: all possible labels, if the clients do not have them all.
         progress: whether a live bar is shown; by default on a terminal and in a notebook.

@@ -19,6 +19,7 @@ from ..config.loader import apply_values, find_key
 from ..config.schema import Config
 from ..data.evaluator import SealedEvaluator
 from ..data.in_memory import ARRAYS, column_names, label_values, to_array
+from ..data.known_labels import KnownLabels
 from ..data.preprocessing import (
     InputKind,
     Preprocessing,
@@ -28,7 +29,15 @@ from ..data.preprocessing import (
     to_tensor,
 )
 from ..data.sources.source import is_text
-from ..diagnostics.checks import RunEvidence, find_warnings
+from ..diagnostics.accuracy_estimate import summarize_estimate
+from ..diagnostics.checks import (
+    RunEvidence,
+    count_labels,
+    find_warnings,
+    note_given_labels,
+    state_estimate,
+    summarize_labels,
+)
 from ..encoders import Encoder
 from ..errors import UserError
 from ..models import MODELS, create_model, predict_logits
@@ -48,7 +57,7 @@ from ..refinery.teachers import disagreement, normalized_probabilities, scale_by
 from ..report import write_report
 from ..report.artifacts import AGREEMENT
 from ..rng import fork_rng, torch_generator
-from ..training.outputs import model_header
+from ..training.outputs import LabelTrust, model_header
 from ..training.run_directory import RunDirectory
 from .result import Classifier, Result, read_result
 from .run import preserve_process_state
@@ -143,7 +152,8 @@ def label_with_teachers(
         teachers: as `mrtf_fedml.label` takes them.
         student: a model that learns the labels, and then predicts; None: the teachers predict.
         features: h(x), [M, D], for clustering; by default those of the setting `encoder`, if there is one.
-        y: the true labels, if known; only for scoring.
+        y: the true labels, if known. All of them are for scoring only. If some are missing, the samples of the others
+            get them, and they correct the estimated accuracy; nothing is trained on them.
         ids: names of the samples.
         classes: all classes in the order of the columns; by default those of the teachers, sorted.
         dataset_name: for the report.
@@ -163,7 +173,7 @@ def label_with_teachers(
         began = time.perf_counter()
         outputs = [teacher.logits(x, len(x)) for teacher in loaded]
         labels, columns = _map_classes(loaded, [own for _, own in outputs], classes)
-        evaluator = None if y is None else _make_evaluator(y, labels, len(x))
+        evaluator, known = (None, None) if y is None else _read_labels(y, labels, len(x))
         encoded = None if encoder is None else encoder(to_samples(to_array(x, "x")))
         h = encoded if features is None else _read_features(features, len(x))
         mrtf = run_settings.algorithm_section(MrTFSettings, "mrtf_args")
@@ -180,7 +190,10 @@ def label_with_teachers(
         directory = RunDirectory.create(path, f"{dataset_name}-{ALGORITHM}")
         directory.write_config(run_settings.to_config() | {"mrtf_args": dict(run_settings.explicit["mrtf_args"])})
         sample_ids = _sample_ids(x, ids)
-        directory.write_predictions(logits.float(), sample_ids, names)
+        trust, final = LabelTrust.empty(logits), logits
+        if known is not None:
+            trust, final = trust.with_known_labels(known.labels), known.anchor(logits.softmax(dim=1)).log()
+        directory.write_predictions(final.float(), sample_ids, names, trust)
         classifier = None
         if trained is not None:
             net, inputs, preprocessing = trained
@@ -189,7 +202,7 @@ def label_with_teachers(
             )
             classifier = Classifier(net, preprocessing, inputs.shape[1:], labels)
         seconds = time.perf_counter() - began
-        summary = _summarize(loaded, outputs, combined, logits, names, evaluator, seconds)
+        summary = _summarize(loaded, outputs, combined, logits, names, evaluator, known, seconds)
         summary["dataset"], summary["device"] = dataset_name, "cpu"
         directory.append_metrics(_metrics_line(summary, combined, evaluator, seconds, trained is not None))
         directory.write_array(AGREEMENT, (combined.predicted == logits.argmax(dim=1)).float().mean(dim=0).numpy())
@@ -252,18 +265,23 @@ def _map_classes(
     return values, columns
 
 
-def _make_evaluator(y: Any, labels: Sequence[Any], samples: int) -> SealedEvaluator:
+def _read_labels(y: Any, labels: Sequence[Any], samples: int) -> tuple[SealedEvaluator | None, KnownLabels | None]:
+    """The evaluator, if all labels are given; else the labels that are."""
     values = label_values(y, "server")
     if len(values) != samples:
         raise UserError(f"y_server has {len(values)} labels but there are {samples} samples; pass one per sample")
     index = {str(value): column for column, value in enumerate(labels)}
+    if "-1" not in index:
+        values = [None if str(value) == "-1" else value for value in values]
     unknown = sorted({str(value) for value in values if value is not None and str(value) not in index})
     if unknown:
         raise UserError(
             f"y_server has the label {unknown[0]!r}, which no teacher knows; correct it, or pass None for it"
         )
     indices = [-1 if value is None else index[str(value)] for value in values]
-    return SealedEvaluator(torch.tensor(indices), [str(value) for value in labels])
+    if -1 in indices:
+        return None, KnownLabels.from_array(np.array(indices, dtype=np.int64))
+    return SealedEvaluator(torch.tensor(indices), [str(value) for value in labels]), None
 
 
 def _to_inputs(x: Any) -> Tensor:
@@ -322,6 +340,7 @@ def _summarize(
     logits: Tensor,
     names: list[str],
     evaluator: SealedEvaluator | None,
+    known: KnownLabels | None,
     seconds: float,
 ) -> dict[str, Any]:
     descriptions = []
@@ -336,7 +355,9 @@ def _summarize(
                 "accuracy": None if evaluator is None else evaluator.score(combined.predicted[index]),
             }
         )
-    evidence = RunEvidence(logits=logits, class_names=names, ensemble=combined.ensemble)
+    counts = count_labels(known, logits)
+    evidence = RunEvidence(logits=logits, class_names=names, ensemble=combined.ensemble, labels=counts)
+    stated, given = state_estimate(evidence), note_given_labels(counts)
     warnings = [*_contradictions(descriptions), *find_warnings(evidence)]
     summary: dict[str, Any] = {
         "algorithm": ALGORITHM,
@@ -355,7 +376,9 @@ def _summarize(
         "metric_labels": {},
         "teachers": descriptions,
         "warnings": warnings,
-        "notes": [_describe_teachers(descriptions)],
+        "notes": [_describe_teachers(descriptions), *([] if given is None else [given])],
+        **summarize_estimate(stated.estimate, stated.reason, stated.condition, names),
+        **summarize_labels(counts),
     }
     if evaluator is not None:
         report = evaluator.report(logits)

@@ -82,6 +82,19 @@ def test_wrong_teacher_is_named_and_hardly_counts() -> None:
     assert result.summary["teachers"][2]["weight"] < 0.05
 
 
+@pytest.mark.parametrize("missing", [None, -1])
+def test_some_labels_are_taken_over_and_estimate_the_accuracy(missing: int | None) -> None:
+    given = [value if row % 2 == 0 else missing for row, value in enumerate(Y.tolist())]
+    plain, result = (label(X, teachers=estimators(), y_server=labels) for labels in (None, given))
+    assert result.accuracy is None, "labels that are known are not sealed"
+    is_given = np.arange(len(X)) % 2 == 0
+    assert (result.labels[is_given] == Y[is_given]).all()
+    assert (result.labels[~is_given] == plain.labels[~is_given]).all()
+    low, high = result.summary["estimated_accuracy_interval"]
+    assert low <= np.mean(result.labels == Y) <= high
+    assert result.summary["labels_given"] == is_given.sum()
+
+
 def test_teachers_with_other_class_lists_label_all_classes() -> None:
     teachers = []
     for unknown, (x, y) in zip(NAMES, PARTIES, strict=True):
