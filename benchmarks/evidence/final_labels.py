@@ -1,6 +1,7 @@
 """The final labels of `tuned` and of the baselines on held-out setups, and how far its statements about them hold.
 
     python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl [--seeds 3] [--setups ...] [--runs FOLDER]
+    python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl --accuracy-only --setups vowel letter
     python benchmarks/evidence/final_labels.py --show RESULTS.jsonl
 
 Runs that RESULTS.jsonl has are not repeated. Baselines are run by `curves.py`; `tuned` by `mrtf_fedml.run`, which also
@@ -37,11 +38,11 @@ def configuration(setup: str, algorithm: str, seed: int) -> dict[str, dict[str, 
     return apply_overrides(read_config(ROOT / "fedml_configs" / f"{SETUPS[setup].config}.yaml"), words)
 
 
-def run(setup: str, algorithm: str, seed: int, runs: Path) -> dict[str, Any]:
-    """One line of the results; the run directory of `tuned` is made in `runs`."""
+def run(setup: str, algorithm: str, seed: int, runs: Path | None) -> dict[str, Any]:
+    """One line of the results; the run directory of `tuned` is made in `runs`, None: its accuracies only."""
     config = configuration(setup, algorithm, seed)
     line = {"setup": setup, "algorithm": algorithm, "seed": seed}
-    if algorithm != OURS:
+    if algorithm != OURS or runs is None:
         return {**line, "accuracy": run_curve(config)}
     result = mrtf_fedml.run(config, progress=False, run_dir=str(runs / f"{setup}-{seed}"))
     curve = [round(float(each), 5) for each in result.metrics["acc"]]
@@ -114,7 +115,7 @@ def statements_table(runs: Sequence[dict[str, Any]]) -> str:
         "calibration error | by chance | largest | sets of 90 % contain the truth | smallest | classes per set |",
         "|" + "---|" * 13,
     ]
-    ours = [each for each in runs if each["algorithm"] == OURS]
+    ours = [each for each in runs if "stated" in each]
     setups = dict.fromkeys(each["setup"] for each in ours)
     groups = [(SETUPS[name].title, [each for each in ours if each["setup"] == name]) for name in setups]
     for title, rows in [*groups, ("**all**", ours)]:
@@ -138,8 +139,10 @@ def statements_table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def show(runs: Sequence[dict[str, Any]]) -> None:
-    """Print both tables."""
-    print(final_table(runs), statements_table(runs), sep="\n\n")
+    """Print both tables; the second only where there are statements."""
+    print(final_table(runs))
+    if any("stated" in each for each in runs):
+        print("\n" + statements_table(runs))
 
 
 def main() -> None:
@@ -150,6 +153,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, help="keep the run directories of `tuned` here")
+    parser.add_argument("--accuracy-only", action="store_true", help="no run directories and no statements")
     parser.add_argument("--setups", nargs="+", choices=list(SETUPS), default=list(HELD_OUT), metavar="SETUP")
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS, metavar="ALGORITHM")
     given = parser.parse_args()
@@ -159,7 +163,7 @@ def main() -> None:
     if not given.show:
         torch.set_num_threads(1)
         with tempfile.TemporaryDirectory() as scratch:
-            directories = given.runs.resolve() if given.runs else Path(scratch)
+            directories = None if given.accuracy_only else (given.runs or Path(scratch)).resolve()
             os.chdir(given.data)
             # Seed by seed, so that a stopped comparison has all setups.
             for key in ((s, a, seed) for seed in range(given.seeds) for a in given.algorithms for s in given.setups):

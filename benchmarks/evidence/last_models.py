@@ -1,11 +1,12 @@
-"""What predicts at the end: the last model of `tuned`, or a mean over its last rounds.
+"""What predicts at the end: the last model of `tuned`, a mean over its last rounds, its targets, or a longer student.
 
     python benchmarks/evidence/last_models.py DATA RESULTS.jsonl SETUP[,SETUP] SEED[,SEED]
     python benchmarks/evidence/last_models.py --show RESULTS.jsonl
 
 Each line of RESULTS.jsonl has the accuracy after every round of each candidate, all from one run; runs that are there
 are not repeated. `weights N` is the mean of the last N rounds' prediction weights, `probabilities 3` the mean of the
-last three models' probabilities for the server's samples.
+last three models' probabilities for the server's samples. `ensemble` is the round's weighted teachers, `targets` what
+the smoothing makes of them. `500 more steps` distills the model that predicts once more, towards the targets.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import statistics
 import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,10 @@ from setups import OURS, SETUPS
 
 from mrtf_fedml.config.loader import apply_overrides, read_config
 from mrtf_fedml.models.state_dict import average
+from mrtf_fedml.rng import torch_generator
 
 _NUMBERS = (2, 3, 5)
+_MORE_STEPS = 500
 
 
 class Candidates:
@@ -42,6 +46,12 @@ class Candidates:
         logits = server.context.logits(server.state.prediction_weights)
         self.probabilities.append(logits.double().softmax(dim=1))
         scores = {"last": logits, "probabilities 3": torch.stack(list(self.probabilities)).mean(dim=0)}
+        targets = record.report.predictions["targets"]
+        scores |= {"ensemble": record.report.predictions["ensemble"], "targets": targets}
+        longer = replace(server.algorithm.distillation(), refine_steps=_MORE_STEPS)
+        generator = torch_generator(0, "more steps", record.round)
+        weights = server.context.distill_weights(server.state.prediction_weights, targets, longer, generator)
+        scores[f"{_MORE_STEPS} more steps"] = server.context.logits(weights)
         for number in _NUMBERS:
             last = list(self.weights)[-number:]
             scores[f"weights {number}"] = server.context.logits(average(last, [1 / len(last)] * len(last)))
