@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -135,10 +136,12 @@ def _inner_limits(bins: int) -> Tensor:
 def _project(inputs: Tensor) -> Tensor:
     """Samples as rows, [N, D]; wide ones by a random projection, which preserves distances approximately."""
     rows = inputs.detach().flatten(1).cpu().double()
-    if rows.shape[1] <= _WIDTH:
-        return rows
-    generator = torch_generator(0, "projection of inputs")
-    return rows @ torch.randn(rows.shape[1], _WIDTH, generator=generator).double() / _WIDTH**0.5
+    return rows if rows.shape[1] <= _WIDTH else rows @ _projection(rows.shape[1])
+
+
+@lru_cache(maxsize=1)
+def _projection(width: int) -> Tensor:
+    return torch.randn(width, _WIDTH, generator=torch_generator(0, "projection of inputs")).double() / _WIDTH**0.5
 
 
 def _find_centres(points: Tensor, cells: int, generator: torch.Generator) -> Tensor:
