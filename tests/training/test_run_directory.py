@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from mrtf_fedml.algorithms import ServerState
+from mrtf_fedml.algorithms.evaluation import EvaluationCounts
+from mrtf_fedml.algorithms.input_cells import InputCells
 from mrtf_fedml.config import DataSettings
 from mrtf_fedml.errors import UserError
 from mrtf_fedml.report.run_data import read_run
@@ -198,3 +200,23 @@ def test_check_inputs_refuses_a_server_set_of_another_size(tmp_path: Path) -> No
     run.record_inputs(DataSettings(), samples=5)
     with pytest.raises(UserError, match="server_samples"):
         run.check_inputs(DataSettings(), samples=6)
+
+
+def test_saved_evaluations_are_read_again_and_damaged_ones_are_not(tmp_path: Path) -> None:
+    directory = RunDirectory.create(str(tmp_path / "run"), "test")
+    cells = InputCells.fit(torch.randn(30, 3, generator=torch.Generator().manual_seed(0)))
+    counts = EvaluationCounts.zeros(2, cells)
+    counts.confusion[0, 1] = counts.confidence[1, 0, 7] = counts.true_class[3] = 5
+    counts.cells[:, 0, 2] = counts.features[:, 0, 1] = 9
+    # The second client has no samples.
+    directory.write_evaluations(3, {4: counts, 5: EvaluationCounts.zeros(2, cells)})
+    read = directory.read_evaluations(3)
+    assert read is not None
+    assert {client: each.to_json() for client, each in read.items()} == {
+        4: counts.to_json(),
+        5: EvaluationCounts.zeros(2, cells).to_json(),
+    }
+    assert directory.read_evaluations(2) is None, "of another round"
+    file = directory.path / "validation.json"
+    file.write_text(file.read_text().replace('"index": [3]', '"index": [3000]'))
+    assert directory.read_evaluations(3) is None
