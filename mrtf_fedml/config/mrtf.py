@@ -31,8 +31,8 @@ class MrTFSettings:
     #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: Give the base's server step momentum: 0.9 while the clients' mean local loss is above half of log C, less, in
-    #: proportion to the loss, below. For FedAvg, FedProx, FedMMD, Scaffold and MeasuredScaffold. `tuned` leaves it out
-    #: with `dp_args`, whose noise would add up, and with `models`.
+    #: proportion to the loss, below, and none in a round with a suspect update. For FedAvg, FedProx, FedMMD, Scaffold
+    #: and MeasuredScaffold. `tuned` leaves it out with `dp_args`, whose noise would add up, and with `models`.
     loss_momentum: bool = False
     #: How local models are combined: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"

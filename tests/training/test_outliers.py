@@ -20,7 +20,7 @@ def update(client: int, step: float, variate: float | None = None) -> ClientUpda
 
 
 def test_updates_within_the_bound_are_the_same_objects() -> None:
-    updates = [update(0, 0.1), update(1, 0.2), update(2, -0.2 * MAX_RATIO * 0.99)]
+    updates = [update(0, 0.1), update(1, 0.2), update(2, 0.2 * MAX_RATIO * 0.99)]
     screening = screen_updates(START, updates)
     assert all(one is other for one, other in zip(screening.updates, updates, strict=True))
     assert not screening.shortened
@@ -33,6 +33,13 @@ def test_update_beyond_the_bound_is_shortened_to_it_in_its_own_direction() -> No
     assert not screening.excluded
     torch.testing.assert_close(screening.updates[2].weights["w"], torch.ones(4) - 0.2 * MAX_RATIO)
     assert screening.updates[2].weights["seen"] == 10**9
+
+
+def test_updates_of_shortened_and_opposed_clients_are_marked_as_suspect() -> None:
+    screening = screen_updates(START, [update(0, 0.1), update(1, 0.1), update(2, 0.1 * MAX_RATIO * 2), update(3, -0.1)])
+    assert list(screening.shortened) == [2]
+    assert list(screening.opposed) == [3]
+    assert [each.is_suspect for each in screening.updates] == [False, False, True, True]
 
 
 def test_update_far_beyond_the_bound_is_excluded() -> None:

@@ -31,6 +31,9 @@ class LossMomentum(AlgorithmWrapper):
     common: with a constant Delta the step becomes 1 / (1 - beta) times as long. Once the clients' own steps reach their
     minima, longer steps overshoot; then L_t is small. With a constant beta it is FedAvgM (Hsu, Qi, Brown, 2019).
 
+    beta_t is 0 in rounds with a suspect update: momentum would repeat the step of a lying client while the loss, which
+    the lie keeps high, keeps the momentum high.
+
     Only parameters have momentum; BatchNorm's statistics are the base's. The first round is the base's, to the bit.
     """
 
@@ -62,7 +65,7 @@ class LossMomentum(AlgorithmWrapper):
 
 
 def momentum_coefficient(updates: Sequence[ClientUpdate], classes: int) -> float:
-    """beta_t; 0 where no client reports a loss.
+    """beta_t; 0 where no client reports a loss, or an update is suspect.
 
     >>> import math
     >>> losses = (0.0, math.log(4) / 2)
@@ -70,4 +73,6 @@ def momentum_coefficient(updates: Sequence[ClientUpdate], classes: int) -> float
     0.45
     """
     loss = mean_loss(updates)
-    return 0.0 if loss is None else _MOMENTUM * min(1.0, relative_loss(loss, classes) / _LEARNT_LITTLE)
+    if loss is None or any(update.is_suspect for update in updates):
+        return 0.0
+    return _MOMENTUM * min(1.0, relative_loss(loss, classes) / _LEARNT_LITTLE)

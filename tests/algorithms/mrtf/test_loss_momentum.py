@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from mrtf_fedml.algorithms import ClientUpdate, FedAvg, MeasuredScaffold, ServerContext, ServerState
 from mrtf_fedml.algorithms.base import Algorithm
-from mrtf_fedml.algorithms.mrtf.loss_momentum import LossMomentum
+from mrtf_fedml.algorithms.mrtf.loss_momentum import LossMomentum, momentum_coefficient
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.models import FeatureExtractor
 from mrtf_fedml.training import checkpoints
@@ -104,3 +105,10 @@ def test_tied_parameters_move_together() -> None:
         state, _ = algorithm.server_update(state, [ClientUpdate(0, 1, mean, 9.0)], mean, tied)
     assert all(torch.allclose(value, torch.tensor(2.9)) for value in state.weights.values())
     assert torch.equal(state.weights["0.weight"], state.weights["1.weight"])
+
+
+def test_round_with_a_suspect_update_has_no_momentum() -> None:
+    honest = [ClientUpdate(client, 1, weights(2.0), math.log(CLASSES)) for client in range(3)]
+    suspect = [*honest[:2], replace(honest[2], is_suspect=True)]
+    assert momentum_coefficient(honest, CLASSES) == pytest.approx(0.9)
+    assert momentum_coefficient(suspect, CLASSES) == 0.0
