@@ -108,6 +108,20 @@ def test_other_algorithms_across_silos_give_equal_predictions(
 
 
 @pytest.mark.slow
+def test_unknown_classes_are_found_across_silos_as_in_one_process(
+    tmp_path: Path, one_process: Callable[..., Path]
+) -> None:
+    # Three silos with two classes each leave four of the server's ten without a client.
+    changes = {"comm_round": 2, "preset": "tuned", "model": "mlp", "classes_per_client": 2}
+    with Federation(tmp_path, SILOS, "GRPC", **changes) as federation:
+        assert_same(federation, one_process(SILOS, **changes))
+    summary = json.loads((federation.run_dir / "summary.json").read_text())
+    rows = (federation.run_dir / "predictions.csv").read_text().splitlines()
+    assert sum(row.endswith(",unknown") for row in rows) == summary["samples_unknown"] > 100
+    assert "look like no class" in summary["no_estimate_because"]
+
+
+@pytest.mark.slow
 def test_silos_that_name_their_own_models_give_equal_predictions(
     tmp_path: Path, one_process: Callable[..., Path]
 ) -> None:
