@@ -29,6 +29,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SETTINGS: dict[str, Any] = {
     "preset": "tuned",
     "base": "FedAvg",
+    # Different models cannot have it.
+    "loss_momentum": False,
     "epochs": 2,
     "batch_size": 10,
     "learning_rate": 0.03,
