@@ -315,7 +315,7 @@ def test_silo_with_unknown_rank_or_other_form_ends_with_the_reason(
         with open_party(2, ports[0], silos=2) as silo:
             assert "silos are 1 to 1" in rejection_of(silo)
         args = SimpleNamespace(grpc_ipconfig_path=str(grpc_table(tmp_path / "grpc.csv", ports)))
-        two_way = GrpcTransport(args, PartyAddress(1, 1, {0: 0, 1: 1}, 1, 1.0), SiloSettings())
+        two_way = GrpcTransport(args, PartyAddress(1, 1, {0: 0, 1: 1}, 1, 60.0), SiloSettings())
         with pytest.raises(ConnectionError, match="UNIMPLEMENTED"):
             two_way.send(online())
         assert "comm_args.connection" in caplog.text
@@ -324,7 +324,7 @@ def test_silo_with_unknown_rank_or_other_form_ends_with_the_reason(
         with open_party(1, ports[0]) as silo:
             monkeypatch.undo()
             assert "version" in rejection_of(silo)
-    two_way = GrpcTransport(args, PartyAddress(0, 0, {0: 0, 1: 1}, 1, 1.0), SiloSettings())
+    two_way = GrpcTransport(args, PartyAddress(0, 0, {0: 0, 1: 1}, 1, 60.0), SiloSettings())
     with open_party(1, ports[0]) as silo:
         assert "comm_args.connection" in rejection_of(silo)
     two_way.close()
