@@ -320,9 +320,11 @@ def test_silo_with_unknown_rank_or_other_form_ends_with_the_reason(
             two_way.send(online())
         assert "comm_args.connection" in caplog.text
         two_way.close()
-        monkeypatch.setattr(grpc_outbound, "_PROTOCOL", "0")
-        with open_party(1, ports[0]) as silo:
-            monkeypatch.undo()
+    # The server starts after the silo, so that it never sees the silo's number as its own.
+    monkeypatch.setattr(grpc_outbound, "_PROTOCOL", "0")
+    with open_party(1, ports[2]) as silo:
+        monkeypatch.undo()
+        with open_party(0, ports[2]):
             assert "version" in rejection_of(silo)
     two_way = GrpcTransport(args, PartyAddress(0, 0, {0: 0, 1: 1}, 1, 60.0), SiloSettings())
     with open_party(1, ports[0]) as silo:
