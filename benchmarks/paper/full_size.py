@@ -1,7 +1,7 @@
 """One panel of the paper's main figure at the paper's own size: MNIST, 100 clients, 200 rounds.
 
-    python benchmarks/paper/full_size.py mnist.npz OUT --panel C=3 FedAvg Scaffold paper released tuned
-    python benchmarks/paper/full_size.py --draw benchmarks/paper/results/mnist_C3_full_size.json FIGURE.png
+    python -m benchmarks.paper.full_size mnist.npz OUT --panel C=3 FedAvg Scaffold paper released tuned
+    python -m benchmarks.paper.full_size --draw benchmarks/paper/results/mnist_C3_full_size.json FIGURE.png
 
 A curve is an algorithm, a preset of MrTF, or `paper/aggregated`: the paper's refinery, whose refined model is not sent
 back. Curves run one after another with one thread; a run that was stopped is resumed. After each one the results'
@@ -21,18 +21,23 @@ from typing import Any
 
 import yaml
 
+from . import experiment
+from .comparison import RELEASED_ALGORITHM
+from .datasets import DataFolder
+from .experiment import Budget, Parameters, Split
+
 ROOT = Path(__file__).resolve().parents[2]
-PANELS: dict[str, dict[str, Any]] = {
-    "C=3": {"partition_method": "label", "classes_per_client": 3},
-    "C=5": {"partition_method": "label", "classes_per_client": 5},
-    "alpha=1.0": {"partition_method": "dirichlet", "partition_alpha": 1.0},
-    "alpha=0.1": {"partition_method": "dirichlet", "partition_alpha": 0.1},
+PANELS = {
+    "C=3": Split("label", 3),
+    "C=5": Split("label", 5),
+    "alpha=1.0": Split("dirichlet", 1.0),
+    "alpha=0.1": Split("dirichlet", 0.1),
 }
 #: By name of the curve, its algorithm and what it sets in `mrtf_args`.
 REFINERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("MrTF", {"preset": "paper"}),
     "paper/aggregated": ("MrTF", {"preset": "paper", "broadcast": "aggregated"}),
-    "released": ("released:ReleasedMrTF", {}),
+    "released": (RELEASED_ALGORITHM, {}),
     "tuned": ("MrTF", {"preset": "tuned"}),
 }
 ALGORITHMS = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF")
@@ -60,33 +65,15 @@ def main() -> None:
 
 
 def configuration(curve: str, data: Path, panel: str, rate: float, run: Path) -> dict[str, dict[str, Any]]:
-    """The settings of Fig. compare in `catalogue.py`, without a budget."""
+    """The settings of Fig. compare, without a budget."""
     algorithm, refinery = REFINERIES.get(curve, (curve, {}))
-    return {
-        "common_args": {
-            "training_type": "simulation",
-            "random_seed": 0,
-            "keep_features": False,
-            "keep_states": 1,
-            "run_dir": str(run.resolve()),
-        },
-        "data_args": {"dataset": "npz", "data_file": str(data), **PANELS[panel]},
-        "model_args": {"model": "mlp"},
-        "train_args": {
-            "federated_optimizer": algorithm,
-            "client_num_in_total": 100,
-            "client_num_per_round": 10,
-            "comm_round": 200,
-            "epochs": 3,
-            "batch_size": 64,
-            "client_optimizer": "sgd",
-            "learning_rate": rate,
-            "momentum": 0.9,
-        },
-        "device_args": {"using_gpu": False, "threads": 1},
-        "comm_args": {"backend": "sp"},
-        "mrtf_args": {"refine_steps": 500, **refinery},
-    }
+    mnist = DataFolder(data.parent, [f"mnist={data}"]).data("mnist")
+    config = experiment.configuration(Parameters("mnist", PANELS[panel]), Budget(), mnist, rate=rate)
+    config["common_args"] |= {"keep_states": 1, "run_dir": str(run.resolve())}
+    config["train_args"]["federated_optimizer"] = algorithm
+    config["device_args"]["threads"] = 1
+    config["mrtf_args"] |= refinery
+    return config
 
 
 def run_curve(config: dict[str, dict[str, Any]], run: Path) -> None:
@@ -97,7 +84,7 @@ def run_curve(config: dict[str, dict[str, Any]], run: Path) -> None:
         file = run.with_suffix(".yaml")
         file.write_text(yaml.safe_dump(config, sort_keys=False))
         arguments = ["--cf", str(file)]
-    search = os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "mrtf_fedml.cli", "run", *arguments], env=environment, check=True)
 

@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.paper.full_size import ALGORITHMS, PANELS, REFINERIES, configuration, draw, write_results
 from mrtf_fedml.config import RunSettings
 
 
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("data") / "mnist.npz"
+    x, y = np.zeros((400, 28, 28), np.uint8), np.arange(400) % 10
+    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
+    return file
+
+
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("curve", [*ALGORITHMS, *REFINERIES])
-def test_configuration_of_each_curve_is_valid_and_of_the_papers_size(curve: str, panel: str, tmp_path: Path) -> None:
-    settings = RunSettings.from_config(configuration(curve, tmp_path / "mnist.npz", panel, 0.05, tmp_path / "run"))
+def test_configuration_of_each_curve_is_valid_and_of_the_papers_size(
+    curve: str, panel: str, mnist: Path, tmp_path: Path
+) -> None:
+    settings = RunSettings.from_config(configuration(curve, mnist, panel, 0.05, tmp_path / "run"))
     train = settings.train
     assert (train.client_num_in_total, train.client_num_per_round, train.comm_round, train.epochs) == (100, 10, 200, 3)
 
