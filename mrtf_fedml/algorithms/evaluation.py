@@ -83,15 +83,16 @@ class EvaluationCounts:
 
     def is_possible(self, classes: int, most: float, input_cells: InputCells | None = None) -> bool:
         """Whether these can be counts of at most `most` samples of so many classes, in these cells."""
-        for name, zeros in EvaluationCounts.zeros(classes, input_cells).to_payload().items():
-            table = getattr(self, name.removeprefix(_PREFIX))
-            if table.dtype != torch.int64 or table.shape != zeros.shape:
+        expected = EvaluationCounts.zeros(classes, input_cells)
+        for each in fields(self):
+            table = getattr(self, each.name)
+            if table.dtype != torch.int64 or table.shape != getattr(expected, each.name).shape:
                 return False
             # Entry by entry first: a sum of hostile numbers could overflow.
             if not bool(((table >= 0) & (table <= most)).all()):
                 return False
             # A sample counts once in each division of the input space, and in each feature.
-            times = len(table) if name.removeprefix(_PREFIX) in ("cells", "features") else 1
+            times = len(table) if each.name in ("cells", "features") else 1
             if table.double().sum() > most * max(1, times):
                 return False
         right = self.confusion.diagonal()

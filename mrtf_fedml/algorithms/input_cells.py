@@ -75,9 +75,7 @@ class InputCells:
         # In single precision, as they are sent.
         mean, scale = points.mean(dim=0).float(), torch.where(deviation > _CONSTANT, deviation, 1.0).float()
         quartiles = points.quantile(_inner_limits(FEATURE_BINS), dim=0).T.contiguous()
-        points = (points - mean) / scale
-        norms = points.norm(dim=1)
-        directions = points / norms.clamp_min(1e-12)[:, None]
+        norms, directions = _polar(points, mean, scale)
         cells = min(_MAX_CELLS, max(2, len(inputs) // _SAMPLES_PER_CELL))
         generator = torch_generator(0, "input cells")
         centres = torch.stack([_find_centres(directions, cells, generator) for _ in range(_DIVISIONS)])
@@ -92,9 +90,7 @@ class InputCells:
 
     def _assign_block(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         features = _project(inputs)
-        points = (features - self.mean.double()) / self.scale.double()
-        norms = points.norm(dim=1)
-        directions = points / norms.clamp_min(1e-12)[:, None]
+        norms, directions = _polar(features, self.mean, self.scale)
         nearest = [_nearest(directions, centres.double()) for centres in self.centres]
         bins = (features[:, :, None] > self.quartiles).sum(dim=2)
         return torch.stack([*nearest, torch.bucketize(norms, self.radii)], dim=1), bins
@@ -137,6 +133,13 @@ def _project(inputs: Tensor) -> Tensor:
     """Samples as rows, [N, D]; wide ones by a random projection, which preserves distances approximately."""
     rows = inputs.detach().flatten(1).cpu().double()
     return rows if rows.shape[1] <= _WIDTH else rows @ _projection(rows.shape[1])
+
+
+def _polar(points: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """The distances [N] and the directions [N, D] of standardised points from their mean."""
+    points = (points - mean.double()) / scale.double()
+    norms = points.norm(dim=1)
+    return norms, points / norms.clamp_min(1e-12)[:, None]
 
 
 @lru_cache(maxsize=1)
