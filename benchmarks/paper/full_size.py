@@ -44,14 +44,7 @@ ALGORITHMS = ("FedAvg", "FedProx", "FedMMD", "FedOpt", "Scaffold", "FedDF")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="MNIST as .npz, or with --draw the results' file")
-    parser.add_argument("out", type=Path, help="folder of the runs, or with --draw the figure")
-    parser.add_argument("curves", nargs="*", choices=[*ALGORITHMS, *REFINERIES, []], help="by default all")
-    parser.add_argument("--panel", choices=PANELS, default="C=3")
-    parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
-    parser.add_argument("--draw", action="store_true", help="draw the curves of a results' file")
-    options = parser.parse_args()
+    options = read_options()
     if options.draw:
         draw(json.loads(options.data.read_text()), options.out)
         return
@@ -62,6 +55,18 @@ def main() -> None:
         if not (run / "summary.json").is_file():
             run_curve(configuration(curve, options.data.resolve(), options.panel, options.rate, run), run)
         write_results(folder, options.panel, options.rate)
+
+
+def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line; the curves may follow them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="MNIST as .npz, or with --draw the results' file")
+    parser.add_argument("out", type=Path, help="folder of the runs, or with --draw the figure")
+    parser.add_argument("curves", nargs="*", choices=[*ALGORITHMS, *REFINERIES, []], help="by default all")
+    parser.add_argument("--panel", choices=PANELS, default="C=3")
+    parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
+    parser.add_argument("--draw", action="store_true", help="draw the curves of a results' file")
+    return parser.parse_intermixed_args(arguments)
 
 
 def configuration(curve: str, data: Path, panel: str, rate: float, run: Path) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper.full_size import ALGORITHMS, PANELS, REFINERIES, configuration, draw, write_results
+from benchmarks.paper.full_size import ALGORITHMS, PANELS, REFINERIES, configuration, draw, read_options, write_results
 from mrtf_fedml.config import RunSettings
 
 
@@ -28,6 +28,12 @@ def test_configuration_of_each_curve_is_valid_and_of_the_papers_size(
     settings = RunSettings.from_config(configuration(curve, mnist, panel, 0.05, tmp_path / "run"))
     train = settings.train
     assert (train.client_num_in_total, train.client_num_per_round, train.comm_round, train.epochs) == (100, 10, 200, 3)
+
+
+def test_curves_may_follow_the_options() -> None:
+    options = read_options(["mnist.npz", "runs", "--panel", "C=5", "FedAvg", "paper/aggregated"])
+    assert (options.panel, options.curves, options.rate) == ("C=5", ["FedAvg", "paper/aggregated"], 0.05)
+    assert read_options(["mnist.npz", "runs"]).curves == []
 
 
 def test_results_have_the_accuracy_of_each_round_and_are_drawn(tmp_path: Path) -> None:
