@@ -36,7 +36,9 @@ SETUPS: dict[str, tuple[str, int, str, float, int | None, int | None, dict[str, 
     "cancer": ("cancer", 10, "dirichlet", 0.5, None, None, {"rounds": 10, "client_num_per_round": 5}),
     "usps": ("usps", 20, "dirichlet", 0.1, 2000, 400, {"rounds": 20, "client_num_per_round": 5, "batch_size": 10}),
     "mnist": ("mnist", 20, "label", 3, 3000, 500, {"rounds": 15, "client_num_per_round": 5, "batch_size": 10}),
-    # Tables of weak features, where a model relies on a column that is the label.
+    # Tables of so many weak features, and 3 or so many classes; a model relies on a column that is the label.
+    "weak5_8": ("weak 5 8", 10, "iid", 0, 1000, 300, {"rounds": 10}),
+    "weak10_8": ("weak 10 8", 10, "iid", 0, 1000, 300, {"rounds": 10}),
     "weak5": ("weak 5", 10, "iid", 0, 1000, 300, {"rounds": 10}),
     "weak10": ("weak 10", 10, "iid", 0, 1000, 300, {"rounds": 10}),
     "weak20": ("weak 20", 10, "iid", 0, 1000, 300, {"rounds": 10}),
@@ -56,9 +58,9 @@ def load(name: str, folder: Path | None) -> tuple[Any, Any]:
     if name in tables:
         return tables[name](return_X_y=True)
     if name.startswith("weak"):
-        rng, width = np.random.default_rng(0), int(name.split()[1])
-        labels = rng.integers(0, 3, 2000)
-        return 0.4 * rng.normal(size=(3, width))[labels] + rng.normal(size=(2000, width)), labels
+        rng, (width, classes) = np.random.default_rng(0), (*map(int, name.split()[1:]), 3)[:2]
+        labels = rng.integers(0, classes, 2000)
+        return 0.4 * rng.normal(size=(classes, width))[labels] + rng.normal(size=(2000, width)), labels
     assert folder is not None
     file = np.load(folder / f"{name}.npz")
     x = np.concatenate([file["x_train"][:6000], file["x_test"][:2000]])

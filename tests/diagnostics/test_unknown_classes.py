@@ -104,19 +104,35 @@ def test_labels_that_do_not_fit_the_features_bound_the_accuracy(wrong: float) ->
     assert right - 0.05 < most < right + 0.2
 
 
-def test_labels_that_follow_one_feature_alone_are_not_supported_by_the_others() -> None:
-    generator = torch.Generator().manual_seed(5)
-    server, labels = draw(KNOWN, 400, 960)
-    noise = torch.randint(6, (400, 1), generator=generator).float()
-    server = torch.cat([server, noise], dim=1)
-    reports = {}
-    for client in range(5):
-        inputs, own = draw(KNOWN, 120, client)
-        # The last column is the label at the clients, and noise on the server.
-        reports[client] = report(server, torch.cat([inputs, own[:, None].float()], dim=1), own)
-    followed = compare_samples(reports, server, noise[:, 0].long())
-    right = compare_samples(reports, server, labels)
-    assert followed is not None
-    assert right is not None
-    assert (followed.most_correct or 1.0) < 0.4
-    assert (right.most_correct or 0.0) > 0.7
+@pytest.mark.parametrize("is_label_on_server", [True, False])
+@pytest.mark.parametrize("distance", [1.0, 0.3], ids=["strong", "weak features"])
+def test_feature_that_is_the_label_at_clients_alone_is_a_shift(is_label_on_server: bool, distance: float) -> None:
+    """A model that follows this column is right on all of the clients' held-out samples."""
+
+    def with_column(inputs: Tensor, labels: Tensor, column: Tensor) -> Tensor:
+        # As `draw`, with class means that are closer to each other.
+        return torch.cat([inputs - (1 - distance) * MEANS[labels], column[:, None].float()], dim=1)
+
+    for seed in range(5):
+        server, labels = draw(KNOWN, 400, 960 + seed)
+        noise = labels[torch.randperm(400, generator=torch.Generator().manual_seed(seed))]
+        column = labels if is_label_on_server else noise
+        server = with_column(server, labels, column)
+        reports = {}
+        for client in range(5):
+            inputs, own = draw(KNOWN, 120, 100 * seed + client)
+            reports[client] = report(server, with_column(inputs, own, own), own)
+        compared = compare_samples(reports, server, column)
+        assert compared is not None
+        assert compared.agreement is not None
+        assert (compared.agreement < 0.6) is not is_label_on_server
+        assert (compared.describe_shift() is None) is is_label_on_server
+
+
+def test_agreement_needs_a_feature_that_determines_the_class() -> None:
+    generator = torch.Generator().manual_seed(6)
+    server = torch.randn(300, 12, generator=generator)
+    reports = {0: report(server, torch.randn(300, 12, generator=generator), draw(KNOWN, 300, 1)[1])}
+    compared = compare_samples(reports, server, torch.zeros(300, dtype=torch.int64))
+    assert compared is not None
+    assert compared.agreement is None
