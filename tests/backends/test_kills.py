@@ -159,3 +159,22 @@ def test_killed_and_resumed_server_gives_equal_predictions(tmp_path: Path, one_p
             assert [line["round"] for line in read_metrics(federation.run_dir)] == list(range(rounds))
         shutil.rmtree(folder)
     print(counted)
+
+
+@pytest.mark.slow
+def test_server_resumed_after_the_last_round_tells_its_waiting_silos(tmp_path: Path) -> None:
+    with Federation(tmp_path, 2, comm_round=2) as federation:
+        assert [party.wait() for party in federation.start_all()] == [0, 0, 0]
+        # As if the server had been killed before it wrote its results.
+        results = federation.run_dir / "state" / "results.json"
+        results.unlink()
+        (federation.run_dir / "predictions.csv").unlink()
+        silos = [federation.start(rank) for rank in (1, 2)]
+        for silo in silos:
+            wait_until(lambda silo=silo: "no connection" in silo.output, "the silo waits for the server")
+            silo.kill(signal.SIGSTOP)
+        server = federation.resume()
+        wait_until(results.exists, "the results are written")
+        for silo in silos:
+            silo.kill(signal.SIGCONT)
+        assert [party.wait() for party in (server, *silos)] == [0, 0, 0], server.output

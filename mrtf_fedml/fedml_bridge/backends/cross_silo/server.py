@@ -166,10 +166,14 @@ class SiloServer(Party, Backend):
         reason = "it failed"
         try:
             self._heartbeat.start()
-            if self.session.run.needs_clients:
-                self._wait_for_silos()
+            needs_clients = self.session.run.needs_clients
+            if needs_clients:
+                self._wait_for_start()
             self.session.execute(self)
             reason = ""
+            if not needs_clients:
+                # It was resumed after the last round. Silos that wait for it are to learn that the run has ended.
+                self._wait_for_silos(_FINISH_SECONDS)
         except KeyboardInterrupt:
             reason = "it was interrupted"
             raise
@@ -214,15 +218,19 @@ class SiloServer(Party, Backend):
                 self._round.unreached.add(client)
                 self.membership.mark_lost(client, self.membership.incarnation_of(client))
 
-    def _wait_for_silos(self) -> None:
+    def _wait_for_silos(self, seconds: float) -> None:
         """Wait until all silos have connected, or the time is over."""
-        seconds = self.silo_settings.start_timeout
         _log.info("the server waits for %d silos (up to %g s)", self.address.silos, seconds)
         deadline = time.monotonic() + seconds
         while len(self.membership.connected) < self.address.silos and time.monotonic() < deadline:
             self.handle(self.receive(seconds_until(deadline)))
             self._drop_revoked()
             self._report_clients()
+
+    def _wait_for_start(self) -> None:
+        """Wait for the silos before the first round; without some of them, the run starts all the same."""
+        seconds = self.silo_settings.start_timeout
+        self._wait_for_silos(seconds)
         missing = [index + 1 for index in range(self.address.silos) if index not in self.membership.connected]
         if missing:
             _log.warning("silos %s did not connect within %g s; the run starts without them", missing, seconds)
