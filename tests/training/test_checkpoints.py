@@ -120,6 +120,30 @@ def test_large_memory_is_written_by_group_and_only_where_it_changed(
     assert {path.name for path in (tmp_path / "memory").iterdir()} <= before, "a resumed run writes no unchanged group"
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mapped files")
+def test_large_memory_is_mapped_from_its_files_after_save_and_after_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_SINGLE_FILE_MEMORY", 0)
+    weights = {"w": torch.ones(4)}
+    memory = {f"{client}/w": torch.full((4096,), float(client)) for client in range(3)}
+    saved = Checkpoints(tmp_path).save(ServerState(1, weights, weights, memory), keep=2)
+    loaded = Checkpoints(tmp_path).load()
+    assert loaded is not None
+    for state in (saved, loaded):
+        assert all(mapped_file(tensor).startswith(str(tmp_path / "memory")) for tensor in state.memory.values())
+
+
+def mapped_file(tensor: torch.Tensor) -> str:
+    """The file whose mapping holds the tensor; empty for memory of the process itself."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, _, _, _, _, *name = line.split(maxsplit=5)
+        first, end = (int(address, 16) for address in addresses.split("-"))
+        if first <= tensor.data_ptr() < end:
+            return "".join(name)
+    return ""
+
+
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_damaged_group_file_gives_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
