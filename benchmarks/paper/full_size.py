@@ -74,7 +74,7 @@ def configuration(curve: str, data: Path, panel: str, rate: float, run: Path) ->
     algorithm, refinery = REFINERIES.get(curve, (curve, {}))
     mnist = DataFolder(data.parent, [f"mnist={data}"]).data("mnist")
     config = experiment.configuration(Parameters("mnist", PANELS[panel]), Budget(), mnist, rate=rate)
-    config["common_args"] |= {"keep_states": 1, "run_dir": str(run.resolve())}
+    config["common_args"] |= {"run_dir": str(run.resolve())}
     config["train_args"]["federated_optimizer"] = algorithm
     config["device_args"]["threads"] = 1
     config["mrtf_args"] |= refinery

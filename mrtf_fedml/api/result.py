@@ -16,13 +16,11 @@ from torch import Tensor, nn
 from ..data.in_memory import to_array
 from ..data.preprocessing import Preprocessing, to_samples
 from ..data.sources.source import is_text
-from ..diagnostics.label_trust import Calibration
-from ..diagnostics.reference import ReferenceStatistics
+from ..diagnostics.new_samples import NewSampleTrust
 from ..errors import UserError
 from ..models import predict_logits
 from ..models.outputs import row_ids
 from ..training.evaluation import format_estimate
-from ..training.outputs import LabelTrust
 from ..training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -43,16 +41,14 @@ class Classifier(nn.Module):
         preprocessing: Preprocessing,
         input_shape: Sequence[int],
         classes: Sequence[Any],
-        reference: ReferenceStatistics | None = None,
-        calibration: Calibration | None = None,
+        kept: NewSampleTrust | None = None,
     ) -> None:
         super().__init__()
         self.net = net.cpu().eval()
         self.classes = np.array(classes)
         self._preprocessing = preprocessing
         self._input_shape = tuple(input_shape)
-        self._reference = reference
-        self._calibration = calibration
+        self._kept = kept or NewSampleTrust()
 
     def preprocess(self, x: Any) -> Tensor:
         """The network's inputs for these samples [N, ...]."""
@@ -89,7 +85,7 @@ class Classifier(nn.Module):
 
         A Python warning is issued for each sentence that `check` returns.
         """
-        logits, found = self._predict_and_check(x)
+        _, logits, found = self._predict_and_check(x)
         for sentence in found or []:
             warnings.warn(sentence, UserWarning, stacklevel=2)
         return self.classes[logits.argmax(dim=1).numpy()]
@@ -98,17 +94,16 @@ class Classifier(nn.Module):
         """One row per sample: label, confidence, and how far the label can be trusted, as in predictions.csv.
 
         The latter where the run has calibrated its confidences and `check` finds no difference to the run's samples;
-        a Python warning is issued for each difference.
+        a Python warning is issued for each difference. Samples that look like those that were of no client's class in
+        the run have the decision `unknown`.
         """
         import pandas
 
-        logits, found = self._predict_and_check(x)
+        inputs, logits, found = self._predict_and_check(x)
         for sentence in found or []:
             warnings.warn(sentence, UserWarning, stacklevel=2)
         probabilities = logits.float().softmax(dim=1)
-        trust = LabelTrust.empty(probabilities)
-        if self._calibration is not None and found == []:
-            trust = self._calibration.assess(probabilities)
+        trust = self._kept.assess(inputs, probabilities, found)
         labels = self.classes[logits.argmax(dim=1).numpy()]
         return pandas.DataFrame(
             {
@@ -122,19 +117,14 @@ class Classifier(nn.Module):
 
     def check(self, x: Any) -> list[str]:
         """One sentence per difference between these samples and those that the run has labelled; empty if none."""
-        return self._predict_and_check(x)[1] or []
+        return self._predict_and_check(x)[2] or []
 
-    def _predict_and_check(self, x: Any) -> tuple[Tensor, list[str] | None]:
-        """The logits [N, C], and the differences to the run's samples; None if they cannot be compared."""
+    def _predict_and_check(self, x: Any) -> tuple[Tensor, Tensor, list[str] | None]:
+        """Preprocessed samples, logits [N, C], and differences to the run's samples; None if nothing is compared."""
         inputs = self.preprocess(x)
         logits = predict_logits(self.net, inputs).cpu()
-        if self._reference is None:
-            return logits, None
         names = [str(name) for name in self.classes]
-        preprocessing = self._preprocessing
-        return logits, self._reference.find_differences(
-            inputs, logits.argmax(dim=1), names, preprocessing.features, preprocessing.standardizer
-        )
+        return inputs, logits, self._kept.find_differences(inputs, logits.argmax(dim=1), names, self._preprocessing)
 
 
 #: The columns of predictions.csv that say how far a label can be trusted, with their types.

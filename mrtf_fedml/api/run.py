@@ -21,8 +21,7 @@ from ..config import RunSettings
 from ..config.loader import apply_values, read_config, warn_about_similar_keys
 from ..config.schema import Config
 from ..data import TransductiveDataset, load
-from ..diagnostics.label_trust import CALIBRATION_FILE, Calibration
-from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
+from ..diagnostics.new_samples import NewSampleTrust
 from ..errors import UserError
 from ..fedml_bridge.runner import RunOptions, run_configuration
 from ..models.checks import check_model_output, materialize_lazy_layers
@@ -104,9 +103,8 @@ def run_dataset(
     assert finished.run_dir is not None
     assert finished.model is not None
     directory = RunDirectory.open(finished.run_dir)
-    reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
-    calibration = Calibration.from_json(directory.read_json(CALIBRATION_FILE))
-    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes, reference, calibration)
+    kept = NewSampleTrust.read(directory, settings.common.accept)
+    classifier = Classifier(finished.model, dataset.preprocessing, dataset.input_shape, classes, kept)
     return read_result(directory, classifier, classes, dataset.ids, keep)
 
 

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ..config import RunSettings
 from ..data.inference_inputs import read_inference_inputs
 from ..data.preprocessing import Preprocessing
-from ..diagnostics.label_trust import CALIBRATION_FILE, Calibration
-from ..diagnostics.reference import REFERENCE_FILE, ReferenceStatistics
+from ..diagnostics.new_samples import NewSampleTrust
 from ..errors import UserError
 from ..training.outputs import predict_with_saved_model, predictions_csv
 from ..training.run_directory import RunDirectory
@@ -62,9 +59,10 @@ def predict(
     settings = RunSettings.from_config(apply_changes(directory.read_config(), list(changes)))
     inputs, ids = read_inference_inputs(place, facts, settings, directory.path)
     logits = predict_with_saved_model(weights, facts, inputs, build_other_model)
-    found = _differences(directory, facts, inputs, logits.argmax(dim=1))
-    calibration = Calibration.from_json(directory.read_json(CALIBRATION_FILE))
-    trust = None if calibration is None or found != [] else calibration.assess(logits.softmax(dim=1))
+    kept = NewSampleTrust.read(directory, settings.common.accept)
+    preprocessing = Preprocessing.from_json(facts["preprocessing"], tuple(inputs.shape[1:]))
+    found = kept.find_differences(inputs, logits.argmax(dim=1), facts["class_names"], preprocessing)
+    trust = kept.assess(inputs, logits.softmax(dim=1), found)
     try:
         file.write_text(predictions_csv(logits, ids, facts["class_names"], trust))
     except OSError as error:
@@ -74,17 +72,6 @@ def predict(
     if of_run:
         message += f"\nThe run has {len(of_run)} warnings, which apply to these labels too: see its report.html"
     return message, found or []
-
-
-def _differences(directory: RunDirectory, facts: dict[str, Any], inputs: Tensor, predicted: Tensor) -> list[str] | None:
-    """One warning per difference to the run's samples; None if they cannot be compared."""
-    reference = ReferenceStatistics.from_tensors(directory.read_tensors(REFERENCE_FILE))
-    if reference is None:
-        return None
-    preprocessing = Preprocessing.from_json(facts["preprocessing"], tuple(inputs.shape[1:]))
-    return reference.find_differences(
-        inputs, predicted, facts["class_names"], preprocessing.features, preprocessing.standardizer
-    )
 
 
 def build_other_model(*arguments: Any) -> Any:

@@ -44,7 +44,7 @@ from .shift import (
     warn_novel_samples,
 )
 from .training_curves import warn_poor_fit, warn_training_failed
-from .unknown_classes import CellComparison, compare_samples, note_unknown, warn_shift
+from .unknown_classes import CELLS_FILE, CellComparison, compare_samples, note_unknown, warn_shift
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -198,6 +198,9 @@ class RunChecks(Callback):
                 getattr(trust, name)[others] = getattr(assessed, name)
         # A resumed run may have no calibration where it had one before.
         run.directory.write_json(CALIBRATION_FILE, {} if calibration is None else calibration.to_json())
+        cells = {} if evidence.cells is None else evidence.cells.to_tensors()
+        if cells or run.directory.read_tensors(CELLS_FILE):
+            run.directory.write_tensors(CELLS_FILE, cells)
         if evidence.cells is not None:
             trust = trust.with_unknown_samples(evidence.cells.probability_known, evidence.cells.is_unknown)
         return trust if known is None else trust.with_known_labels(known)

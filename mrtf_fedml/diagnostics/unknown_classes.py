@@ -48,6 +48,8 @@ from ..algorithms.input_cells import MIN_SAMPLES, InputCells
 
 Array = npt.NDArray[np.float64]
 
+#: The file of a run directory with the cells in which samples of no client's class were found.
+CELLS_FILE = "cells.safetensors"
 #: Each class gets so many samples that are distributed as all classes together.
 _PRIOR_SAMPLES = 2.0
 _EM_STEPS = 100
@@ -74,6 +76,42 @@ _LIMITS = {"kind": (0.03, 2.0), "distance to their mean": (0.1, 3.0)}
 
 
 @dataclass(frozen=True, eq=False)
+class KnownCells:
+    """Where the samples of a run were of no client's class, to find such samples among those that are labelled later.
+
+    Attributes:
+        cells: the divisions of the input space.
+        known: which part of the server's samples in each cell the clients' classes explain, [divisions, K].
+    """
+
+    cells: InputCells
+    known: Tensor
+
+    def is_unknown(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The probability that each sample [N, ...] is of a client's class, and whether it is too small."""
+        probability = mean_over_divisions(self.known, self.cells.assign(inputs)[0])
+        return probability, probability < _UNKNOWN
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """For a file."""
+        return {**self.cells.to_payload("cells/"), "known": self.known}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor] | None) -> KnownCells | None:
+        """The inverse of `to_tensors`; None if there are no tensors, or not these."""
+        cells = InputCells.from_payload(tensors or {}, "cells/")
+        return None if tensors is None or cells is None or "known" not in tensors else cls(cells, tensors["known"])
+
+
+def mean_over_divisions(known: Tensor, cells: Tensor) -> Tensor:
+    """The mean of the numbers [divisions, K] of the cells [N, divisions] that samples are in, without the last one.
+
+    The last division is by the distance to the mean, which says little about classes.
+    """
+    return known[:-1].gather(1, cells.T[:-1]).mean(dim=0)
+
+
+@dataclass(frozen=True, eq=False)
 class CellComparison:
     """The server's counts compared with those that a mixture of the clients' classes explains.
 
@@ -84,6 +122,7 @@ class CellComparison:
         most_correct: the largest fraction of right labels that the features allow; None if they do not tell.
         agreement: of the other features with the one that determines the class, with standard errors; None if no
             feature does.
+        known_cells: the cells, and which part of the samples in each is of a client's class; None if it is not kept.
     """
 
     probability_known: Tensor
@@ -91,11 +130,17 @@ class CellComparison:
     deviations: tuple[float, float]
     most_correct: float | None = None
     agreement: float | None = None
+    known_cells: KnownCells | None = None
 
     @property
     def is_unknown(self) -> Tensor:
         """Which samples look like no class of any client, [M]."""
         return (self.probability_known < _UNKNOWN) & (self.deviations[0] > _LEAST_DEVIATIONS)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """For `CELLS_FILE`: the cells, if samples of no client's class were found; else nothing."""
+        has_unknown = self.known_cells is not None and bool(self.is_unknown.any())
+        return self.known_cells.to_tensors() if has_unknown and self.known_cells is not None else {}
 
     def describe_shift(self) -> str | None:
         """How the server's samples differ from the clients'; None if they do not."""
@@ -132,15 +177,21 @@ def compare_samples(
     compared = compare_cells(tables[0], cells)
     if compared is None:
         return None
+    comparison, known = compared
     return replace(
-        compared,
+        comparison,
+        known_cells=KnownCells(divisions, known),
         most_correct=bound_correct_labels(tables[1], bins.numpy(), predicted.cpu().numpy()),
         agreement=bound_agreement(tables[1], bins.numpy()),
     )
 
 
-def compare_cells(clients: Array, cells: Tensor) -> CellComparison | None:
-    """Compare the cells [M, divisions] of the server's samples with the clients' counts [divisions, C, K]."""
+def compare_cells(clients: Array, cells: Tensor) -> tuple[CellComparison, Tensor] | None:
+    """Compare the cells [M, divisions] of the server's samples with the clients' counts [divisions, C, K].
+
+    The second result is the part of the server's samples in each cell that the clients' classes explain,
+    [divisions, K].
+    """
     clients = clients[:, clients[0].sum(axis=1) > 0]
     if clients[:1].sum() < MIN_SAMPLES:
         return None
@@ -159,14 +210,14 @@ def compare_cells(clients: Array, cells: Tensor) -> CellComparison | None:
     distance = np.abs(server / total - fit).sum(axis=1) / 2
     excess = distance - math.sqrt(2 / math.pi) * np.sqrt(variance).sum(axis=1) / 2
     deviation = np.sqrt((1 - 2 / math.pi) * variance.sum(axis=1)) / 2
-    ratio = np.minimum(1.0, (fit * total + 0.5) / (server + 0.5))
-    known = np.mean([ratio[index][column] for index, column in enumerate(cells.T[:-1].numpy())], axis=0)
+    known = torch.from_numpy(np.minimum(1.0, (fit * total + 0.5) / (server + 0.5)))
     deviations = excess / np.maximum(deviation, 1e-12)
-    return CellComparison(
-        torch.from_numpy(known),
+    comparison = CellComparison(
+        mean_over_divisions(known, cells),
         (float(excess[:-1].mean()), float(excess[-1])),
         (float(deviations[:-1].mean()), float(deviations[-1])),
     )
+    return comparison, known
 
 
 def _class_frequencies(server: Array, conditional: Array) -> Array:

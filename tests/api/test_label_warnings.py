@@ -141,6 +141,9 @@ def test_label_decides_that_samples_of_a_class_without_client_are_unknown() -> N
     assert np.mean(decided[Y[SERVER] >= 7]) > 0.5
     assert "look like no class" in " ".join(result.notes)
     assert result.summary["estimated_accuracy"] is None
+    # Samples that are labelled later, of the same kind: half of the server's.
+    again = result.predict_table(X[SERVER][::2])["decision"].to_numpy() == "unknown"
+    assert (again == decided[::2]).all()
 
 
 def test_label_warns_of_permuted_columns() -> None:
