@@ -1,14 +1,14 @@
-"""Rules of trust on the logits of one recorded run, without distilling: minutes in place of hours.
+"""Compare rules for targets on the logits of one recorded run, without distilling: minutes in place of hours.
 
-What is broadcast decides how a run goes on; with `broadcast: aggregated` the clients' models do not depend on the
-refinery. So one run of the base is recorded, and many rules are tried on what its clients said of the server's samples:
+With `broadcast: aggregated` the clients' models do not depend on the refinery. So one run of the base is recorded, and
+rules are applied to the logits of its clients' models on the server's samples:
 
-    RECORD=recorded PYTHONPATH=benchmarks mrtf run --cf SCENE.yaml --set dataset=npz --set data_file=DATA.npz \
+    RECORD=recorded PYTHONPATH=benchmarks mrtf run --cf SETUP.yaml --set dataset=npz --set data_file=DATA.npz \
         --set federated_optimizer=teacher_rules:Recording
     python benchmarks/teacher_rules.py recorded DATA.npz
 
-The server's set must be all of DATA.npz's x_test, in its order. Labels are read here to mark the rules; a run reads
-none.
+The server's set must be all of DATA.npz's x_test, in its order. Labels are read here to score the rules; a run
+reads none.
 """
 
 from __future__ import annotations
