@@ -49,7 +49,7 @@ class Algorithm:
         allows_different_models: whether its rules hold where each client trains one of several models.
         keeps_client_state: whether what a client does depends on what it did in earlier rounds.
         allows_momentum: whether `server_update` steps to an average of the clients' models, which predicts too, so that
-            `mrtf_args.loss_momentum` may lengthen the step.
+            `mrtf_args.loss_momentum` may lengthen the step and `average_rounds` average the rounds.
         measures_client_state: whether state that does not fit the broadcast weights loses its influence.
         metrics: labels and units of the numbers in `RoundReport.metrics`; a number without one is shown by its name.
 

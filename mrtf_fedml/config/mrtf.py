@@ -34,6 +34,10 @@ class MrTFSettings:
     #: proportion to the loss, below, and none in a round with a suspect update. For FedAvg, FedProx, FedMMD, Scaffold
     #: and MeasuredScaffold. `tuned` leaves it out with `dp_args`, whose noise would add up, and with `models`.
     loss_momentum: bool = False
+    #: Predict with an average over the rounds: after round t the model that predicts is 33 / (t + 32) of the one that
+    #: `predict_with` selects, and the rest of the one that predicted before. What is broadcast does not change. For the
+    #: same bases. `tuned` leaves it out with `models`.
+    average_rounds: bool = False
     #: How local models are combined: `avg_prob` (Eq. 7) or FedDF's `avg_logit` (Eq. 3).
     teacher: Literal["avg_prob", "avg_logit"] = "avg_prob"
     #: tau of Eq. 6. Larger is sharper; the logits have unit standard deviation before it.

@@ -23,6 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tuned": {
         "base": "auto",
         "loss_momentum": True,
+        "average_rounds": True,
         "teacher_weighting": "familiarity",
         "class_balance": 0.5,
         "class_prior": "estimated",
@@ -106,7 +107,7 @@ def resolve_settings(
     explicit: Collection[str],
     facts: RunFacts,
     base_keeps_client_state: bool,
-    base_allows_momentum: bool,
+    base_averages: bool,
 ) -> MrTFSettings:
     """The final settings of MrTF in a run.
 
@@ -116,9 +117,14 @@ def resolve_settings(
         facts: of the run.
         base_keeps_client_state: whether the base's clients keep state between rounds. The state belongs to the weights
             that the base broadcasts, so the refined model is then not broadcast unless the user asks for it.
-        base_allows_momentum: whether the base's server step may have momentum.
+        base_averages: whether the base's server steps to an average of the clients' models, which predicts too.
     """
-    settings = replace(written, loss_momentum=_has_momentum(written, explicit, facts, base_allows_momentum))
+    possible = {
+        key: _is_possible(key, written, explicit, facts, base_averages) for key in ("loss_momentum", "average_rounds")
+    }
+    if facts.promises_privacy and "loss_momentum" not in explicit:
+        possible["loss_momentum"] = False
+    settings = replace(written, **possible)
     if base_keeps_client_state and settings.broadcast != "client_validated" and "broadcast" not in explicit:
         settings = replace(settings, broadcast="aggregated")
     validates = _clients_validate(settings, explicit, facts)
@@ -130,18 +136,19 @@ def resolve_settings(
     return replace(settings, client_validation=validates, validation_fraction=fraction if validates else 0.0)
 
 
-def _has_momentum(
-    settings: MrTFSettings, explicit: Collection[str], facts: RunFacts, base_allows_momentum: bool
+def _is_possible(
+    key: str, settings: MrTFSettings, explicit: Collection[str], facts: RunFacts, base_averages: bool
 ) -> bool:
+    """Whether a run can do what a key asks that needs a base that averages the clients' models, all of one kind."""
     # Without refining steps everything is the base's, to the bit.
-    if not settings.loss_momentum or settings.refine_steps == 0:
+    if not getattr(settings, key) or settings.refine_steps == 0:
         return False
-    if "loss_momentum" not in explicit:
-        return base_allows_momentum and not facts.promises_privacy and not facts.has_different_models
-    if not base_allows_momentum or facts.has_different_models:
-        rival = "model_args.models" if base_allows_momentum else f"base {settings.base}, which has its own server step"
-        raise UserError(f"mrtf_args.loss_momentum cannot be used with {rival}; leave one of them out")
-    return True
+    if base_averages and not facts.has_different_models:
+        return True
+    if key in explicit:
+        rival = "model_args.models" if base_averages else f"base {settings.base}, which has its own server step"
+        raise UserError(f"mrtf_args.{key} cannot be used with {rival}; leave one of them out")
+    return False
 
 
 def _clients_validate(settings: MrTFSettings, explicit: Collection[str], facts: RunFacts) -> bool:

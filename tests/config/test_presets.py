@@ -121,6 +121,14 @@ def test_resolved_configuration_resolves_to_itself() -> None:
         assert again.hparams == first.hparams
 
 
+def test_tuned_averages_the_rounds_where_the_base_averages_one_kind_of_model() -> None:
+    for changes in ({}, {"base": "FedAvg"}, {"clip": 1.0, "sigma": 0.1}):
+        assert tuned(client_num_per_round=10, **changes).refinery.average_rounds
+    for changes in ({"base": "FedOpt"}, {"refine_steps": 0}, {"models": {"one": "lenet", "two": "mlp"}}):
+        assert not tuned(client_num_per_round=10, **changes).refinery.average_rounds
+    assert not build_algorithm(small_settings(base="MeasuredScaffold")).hparams.average_rounds, "the paper does not"
+
+
 def test_tuned_has_momentum_where_the_base_allows_it() -> None:
     for changes in ({}, {"base": "FedAvg"}, {"client_optimizer": "adam"}):
         assert tuned(client_num_per_round=10, **changes).refinery.loss_momentum
@@ -131,6 +139,7 @@ def test_tuned_has_momentum_where_the_base_allows_it() -> None:
 
 
 @pytest.mark.parametrize("change", [{"base": "FedOpt"}, {"base": "FedRidge"}])
-def test_explicit_momentum_on_a_base_with_its_own_server_step_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="loss_momentum"):
-        tuned(client_num_per_round=10, loss_momentum=True, **change)
+@pytest.mark.parametrize("key", ["loss_momentum", "average_rounds"])
+def test_explicit_key_on_a_base_with_its_own_server_step_is_refused(key: str, change: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=key):
+        tuned(client_num_per_round=10, **{key: True}, **change)

@@ -44,11 +44,11 @@ def test_preset_tuned_sets_its_keys_and_explicit_keys_override_it() -> None:
     tuned, paper = MrTFSettings(preset="tuned"), MrTFSettings()
     assert (tuned.broadcast, tuned.target_smoothing, tuned.target_sharpness) == ("client_validated", 0.75, 3.0)
     assert (tuned.class_balance, tuned.class_prior, tuned.cluster_refinery) == (0.5, "estimated", False)
-    assert (tuned.base, tuned.loss_momentum) == ("auto", True)
+    assert (tuned.base, tuned.loss_momentum, tuned.average_rounds) == ("auto", True, True)
     assert (tuned.teacher_weighting, tuned.client_validation) == ("familiarity", True)
     assert tuned.predict_with == "client_validated"
     unchanged = {name: getattr(paper, name) for name in ("preset", *PRESETS["tuned"])}
-    assert len(PRESETS["tuned"]) == 11
+    assert len(PRESETS["tuned"]) == 12
     assert replace(tuned, **unchanged) == paper
     mixed = MrTFSettings(preset="tuned", broadcast="loss_interpolated")
     assert (mixed.broadcast, mixed.target_smoothing) == ("loss_interpolated", 0.75)

@@ -22,7 +22,7 @@ from ..wrapper import AlgorithmWrapper
 from .client_validation import ClientValidation, ValidationSummary
 from .components import PREFIX, ComponentMemory, RoundContext, RoundTargets, build_component
 from .loss_momentum import LossMomentum
-from .model_selection import BROADCASTS, PREDICTIONS, ModelSelection
+from .model_selection import BROADCASTS, PREDICTIONS, ModelSelection, average_rounds
 from .target_transforms import build_transforms
 from .teacher_weighting import TEACHER_WEIGHTINGS, TeacherWeighting
 
@@ -83,13 +83,21 @@ class ComposedRefinery(AlgorithmWrapper):
         return ValidationSummary.of(state.memory) if validates else None
 
     def select_models(
-        self, base: ServerState, refined: Weights, context: RoundContext, memory: ComponentMemory, server: ServerContext
+        self,
+        state: ServerState,
+        base: ServerState,
+        refined: Weights,
+        context: RoundContext,
+        memory: ComponentMemory,
+        server: ServerContext,
     ) -> ServerState:
         """Which model the clients get and which one predicts; in the paper both are the refined one."""
         if self.refinery.refine_steps == 0:
             return base
         broadcast = self.broadcast.select(refined, base.weights, context, memory["broadcast"])
         prediction = self.prediction.select(refined, base.prediction_weights, context, memory["predict_with"])
+        if self.refinery.average_rounds:
+            prediction = average_rounds(prediction, state.prediction_weights, state.round)
         server.cache_logits(base.prediction_weights, context.predictions.aggregated)
         selected = replace(base, weights=broadcast, prediction_weights=prediction)
         if self.refinery.client_validation:

@@ -16,6 +16,8 @@ from .components import Component, RoundContext
 #: What the clients must gain by the refined model, beyond chance, for it to be broadcast on a base whose clients keep
 #: state. The state belongs to the base's weights: other weights must gain more than they disturb (docs/lab/choices.md).
 _LEAST_GAIN_WITH_CLIENT_STATE = 0.1
+#: eta of the average over the rounds (docs/lab/choices.md).
+_DECAY = 32
 
 
 class ModelSelection(Component):
@@ -60,6 +62,25 @@ def interpolate(refined: Weights, base: Weights, share: float) -> Weights:
     if share <= 0:
         return base
     return refined if share >= 1 else mix(refined, base, share)
+
+
+def average_rounds(newest: Weights, average: Weights, round_index: int) -> Weights:
+    """The average over the rounds with polynomial decay (Shamir and Zhang, ICML 2013), after the round of this index.
+
+    P_t = a_t theta_t + (1 - a_t) P_{t-1}, a_t = (1 + eta) / (t + eta), t counted from 1. Single rounds depend on which
+    clients were selected. While a run is short, and so still learns, the average is close to the newest model.
+
+    Args:
+        newest: theta_t, the weights that are selected to predict in this round.
+        average: P_{t-1}, the weights that predicted before.
+        round_index: t - 1.
+
+    >>> import torch
+    >>> old, new = {"w": torch.tensor(0.0)}, {"w": torch.tensor(1.0)}
+    >>> average_rounds(new, old, 0) is new, round(float(average_rounds(new, old, 33)["w"]), 2)
+    (True, 0.5)
+    """
+    return interpolate(newest, average, (1 + _DECAY) / (round_index + 1 + _DECAY))
 
 
 class Refined(ModelSelection):

@@ -68,7 +68,7 @@ class MrTF(ComposedRefinery):
             generator = torch_generator(self.seed, "distillation", state.round)
             refined = server.distill_weights(base.prediction_weights, targets.student, self.distillation(), generator)
         context = replace(context, targets=targets.targets, validation=self.validation_summary(base))
-        after = self.select_models(base, refined, context, memory, server)
+        after = self.select_models(state, base, refined, context, memory, server)
         after = replace(after, memory={**after.memory, **memory.flatten()})
         return after, self.report_round(report, after, refined, targets, context, memory, server)
 

@@ -126,3 +126,20 @@ def test_predict_with_aggregated_uses_the_aggregated_model() -> None:
     assert equal(after.prediction_weights, aggregated)
     assert not equal(after.weights, aggregated), "what is broadcast is another question"
     assert "estimated_accuracy" not in report.metrics
+
+
+def test_average_of_the_rounds_predicts_and_what_is_broadcast_does_not_change() -> None:
+    """t = 1, 2, 3: the newest model's share is 33/33, 33/34, 33/35."""
+    server, updates, state = server_setup()
+    plain, averaging = MrTF(settings()), MrTF(settings(average_rounds=True))
+    newest = averaged = replace(state, round=0)
+    expected = None
+    for share in (1.0, 33 / 34, 33 / 35):
+        newest, _ = plain.server_update(newest, updates, plain.aggregate(updates), server)
+        averaged, report = averaging.server_update(averaged, updates, averaging.aggregate(updates), server)
+        selected = newest.prediction_weights
+        expected = selected if expected is None else mix(selected, expected, share)
+        assert equal(averaged.weights, newest.weights)
+        assert equal(averaged.prediction_weights, expected)
+    assert not equal(averaged.prediction_weights, newest.prediction_weights)
+    assert "refined" in report.predictions, "the refined model is scored in any case"
