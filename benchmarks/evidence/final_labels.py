@@ -1,12 +1,12 @@
-"""The final labels of `tuned` and of the baselines on held-out setups, and how far its statements about them hold.
+"""The labels of `tuned` and of the baselines on the setups of docs/lab/evidence.md, and how far its statements hold.
 
     python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl [--seeds 3] [--setups ...] [--runs FOLDER]
-    python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl --accuracy-only --setups vowel letter
+    python benchmarks/evidence/final_labels.py DATA RESULTS.jsonl --setups vowel letter --algorithms MrTF:tuned FedAvg
     python benchmarks/evidence/final_labels.py --show RESULTS.jsonl
 
 Runs that RESULTS.jsonl has are not repeated. Baselines are run by `curves.py`; `tuned` by `mrtf_fedml.run`, which also
-writes the estimated accuracy with its interval, `probability_correct` and `prediction_set`. The setups are HELD_OUT of
-setups.py. Labels of the server are used only for scoring.
+writes the estimated accuracy with its interval, `probability_correct` and `prediction_set`. By default the setups are
+HELD_OUT of setups.py. Labels of the server are used only for scoring.
 """
 
 from __future__ import annotations
@@ -81,16 +81,18 @@ def _statements(result: Any, labels: Any) -> dict[str, Any]:
 
 def final_table(runs: Sequence[dict[str, Any]]) -> str:
     """One line per setup: mean over rounds / last ten / final ± its deviation; the best final in bold."""
-    lines = [f"| setup | seeds | {' | '.join(ALGORITHMS)} |", "|" + "---|" * (len(ALGORITHMS) + 2)]
+    measured = {each["algorithm"]: None for each in runs}
+    algorithms = [name for name in {**dict.fromkeys(ALGORITHMS), **measured} if name in measured]
+    lines = [f"| setup | seeds | {' | '.join(algorithms)} |", "|" + "---|" * (len(algorithms) + 2)]
     for setup in dict.fromkeys(each["setup"] for each in runs):
         curves = {
             name: [each["accuracy"] for each in runs if (each["setup"], each["algorithm"]) == (setup, name)]
-            for name in ALGORITHMS
+            for name in algorithms
         }
         finals = {name: [curve[-1] for curve in each] for name, each in curves.items() if each}
         best = max(f"{statistics.fmean(final):.3f}" for final in finals.values())
         cells = [SETUPS[setup].title, str(len(finals[next(iter(finals))]))]
-        for name in ALGORITHMS:
+        for name in algorithms:
             if not curves[name]:
                 cells.append("")
                 continue
@@ -155,7 +157,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="keep the run directories of `tuned` here")
     parser.add_argument("--accuracy-only", action="store_true", help="no run directories and no statements")
     parser.add_argument("--setups", nargs="+", choices=list(SETUPS), default=list(HELD_OUT), metavar="SETUP")
-    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS, metavar="ALGORITHM")
+    parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, metavar="ALGORITHM")
     given = parser.parse_args()
     file = given.results.resolve()
     runs = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

@@ -1,4 +1,4 @@
-"""The setups of docs/lab/evidence.md: configuration, changes, algorithms and seeds of each.
+"""The setups of docs/lab/evidence.md: configuration and changes of each.
 
 mnist.npz, usps.npz, mnistm_12k.npz and cifar10_12k.npz hold x_train, y_train, x_test, y_test; fashion.npz is Debian's
 `dataset-fashion-mnist` in that form. The other files are made by:
@@ -19,10 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 OURS = "MrTF:tuned"
-BASELINES = f"FedAvg,Scaffold,{OURS}"
-#: On USPS all algorithms are compared; on slower setups those that cost less, or that were closest elsewhere.
-OTHERS, FEWER = "FedProx,FedOpt,FedDF,FedAUX,UWA,SHOT,LAME", "FedProx,SHOT,LAME,UWA"
-MAIN_PART, OTHERS_PART = "main", "others"
 
 
 @dataclass(frozen=True)
@@ -33,17 +29,11 @@ class Setup:
         title: its name in a table.
         config: a file of fedml_configs, without its suffix.
         changes: key=value, as `--set` takes them.
-        parts: by name, the algorithms and the number of seeds.
     """
 
     title: str
     config: str
     changes: tuple[str, ...]
-    parts: dict[str, tuple[str, int]]
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 _NPZ = "dataset=npz data_file={} "
@@ -72,11 +62,8 @@ _LABEL_2 = " partition_method=label classes_per_client=2"
 _LABEL_3 = " partition_method=label classes_per_client=3"
 
 
-def _setup(title: str, config: str, changes: str, seeds: int = 3, others: str = "") -> Setup:
-    parts = {MAIN_PART: (BASELINES, seeds)}
-    if others:
-        parts[OTHERS_PART] = (f"FedAvg,{others},{OURS}", 1)
-    return Setup(title, config, _words(changes), parts)
+def _setup(title: str, config: str, changes: str) -> Setup:
+    return Setup(title, config, tuple(changes.split()))
 
 
 def _table(title: str, name: str, clients: int, per_round: int, rounds: int, partition: str = "") -> Setup:
@@ -124,12 +111,7 @@ HELD_OUT = {**FIRST_HELD_OUT, **SECOND_HELD_OUT}
 SETUPS = {
     **HELD_OUT,
     "quickstart": _setup("quickstart's digits", "quickstart", ""),
-    "usps_label": Setup(
-        "USPS, 3 classes per client",
-        "mnist",
-        _words(_USPS.format("usps.npz", 20)),
-        {MAIN_PART: (f"FedAvg,FedProx,Scaffold,FedOpt,FedMMD,FedDF,FedBE,FedAUX,UWA,SHOT,LAME,MrTF:paper,{OURS}", 3)},
-    ),
+    "usps_label": _setup("USPS, 3 classes per client", "mnist", _USPS.format("usps.npz", 20)),
     "usps_dirichlet": _setup("USPS, Dirichlet 0.1, 40 rounds", "mnist", _USPS.format("usps.npz", 40) + _DIRICHLET),
     "usps_iid": _setup("USPS, IID", "mnist", _USPS.format("usps.npz", 20) + " partition_method=iid"),
     "usps_3": _setup("USPS, server with 3 classes", "mnist", _USPS.format("usps_3.npz", 20)),
@@ -150,38 +132,29 @@ SETUPS = {
         "mnist",
         _USPS.format("mnist.npz", 20) + " server_dataset=npz server_file=usps.npz",
     ),
-    "usps_long": _setup("USPS, 110 rounds", "mnist", _USPS.format("usps.npz", 110), seeds=2),
+    "usps_long": _setup("USPS, 110 rounds", "mnist", _USPS.format("usps.npz", 110)),
     "mnist_label": _setup("MNIST, 3 classes per client", "mnist", _MNIST.format("mnist.npz")),
     "mnist_dirichlet": _setup("MNIST, Dirichlet 0.1", "mnist", _MNIST.format("mnist.npz") + _DIRICHLET),
     "mnist_3": _setup("MNIST, server with 3 classes", "mnist", _MNIST.format("mnist_3.npz")),
     "fashion": _setup("Fashion-MNIST, Dirichlet 0.1", "mnist", _USPS.format("fashion.npz", 20) + _DIRICHLET),
-    "colour": _setup("colour digits, LeNet", "mnistm", _LENET.format("mnistm_12k.npz", 20), others=OTHERS),
-    "colour_convnet": _setup(
-        "colour digits, ConvNet", "mnistm", _WIDE.format("mnistm_12k.npz", "convnet", 12), seeds=2
-    ),
-    "colour_resnet8": _setup(
-        "colour digits, ResNet8", "mnistm", _WIDE.format("mnistm_12k.npz", "resnet8", 12), seeds=1
-    ),
-    "colour_long": _setup("colour digits, LeNet, 120 rounds", "mnistm", _LENET.format("mnistm_12k.npz", 120), seeds=1),
-    "street": _setup("street digits, LeNet", "mnistm", _LENET.format("street_digits.npz", 30), others=OTHERS),
+    "colour": _setup("colour digits, LeNet", "mnistm", _LENET.format("mnistm_12k.npz", 20)),
+    "colour_convnet": _setup("colour digits, ConvNet", "mnistm", _WIDE.format("mnistm_12k.npz", "convnet", 12)),
+    "colour_resnet8": _setup("colour digits, ResNet8", "mnistm", _WIDE.format("mnistm_12k.npz", "resnet8", 12)),
+    "colour_long": _setup("colour digits, LeNet, 120 rounds", "mnistm", _LENET.format("mnistm_12k.npz", 120)),
+    "street": _setup("street digits, LeNet", "mnistm", _LENET.format("street_digits.npz", 30)),
     "street_quarter": _setup(
-        "street digits, LeNet, a quarter", "mnistm", _LENET.format("street_digits.npz", 30) + _QUARTER, seeds=2
+        "street digits, LeNet, a quarter", "mnistm", _LENET.format("street_digits.npz", 30) + _QUARTER
     ),
-    "letters": _setup("letters by user, LeNet", "mnistm", _LENET.format("glyphs.npz", 30) + _USER, others=FEWER),
-    "letters_long": _setup(
-        "letters by user, LeNet, 100 rounds", "mnistm", _LENET.format("glyphs.npz", 100) + _USER, seeds=1
-    ),
-    "cifar": _setup("CIFAR-10, LeNet", "cifar10", _LENET.format("cifar10_12k.npz", 30), others=FEWER),
+    "letters": _setup("letters by user, LeNet", "mnistm", _LENET.format("glyphs.npz", 30) + _USER),
+    "letters_long": _setup("letters by user, LeNet, 100 rounds", "mnistm", _LENET.format("glyphs.npz", 100) + _USER),
+    "cifar": _setup("CIFAR-10, LeNet", "cifar10", _LENET.format("cifar10_12k.npz", 30)),
     "cifar_quarter": _setup("CIFAR-10, LeNet, a quarter", "cifar10", _WIDE.format("cifar10_12k.npz", "lenet", 20)),
     # After so few rounds plain SGD, and so Scaffold, still predicts the most frequent character; Adam does not.
-    "shakespeare": Setup(
+    "shakespeare": _setup(
         "Shakespeare by role, CharLSTM",
         "shakespeare",
-        _words(
-            _NPZ.format("shakespeare_60.npz") + "dset_ratio=1 client_num_per_round=10 epochs=1 comm_round=20 "
-            "client_optimizer=adam learning_rate=0.003 server_samples=500 refine_steps=40"
-        ),
-        {MAIN_PART: (f"FedAvg,{OURS}", 1)},
+        _NPZ.format("shakespeare_60.npz") + "dset_ratio=1 client_num_per_round=10 epochs=1 comm_round=20 "
+        "client_optimizer=adam learning_rate=0.003 server_samples=500 refine_steps=40",
     ),
     "letter": _table("letter, 26 classes, 5 of 50", "letter", 50, 5, 40),
     "satimage": _table("satimage, 6 classes, 6 of 30", "satimage", 30, 6, 30, _LABEL_2),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.evidence.setups import SETUPS
+from benchmarks.evidence.setups import OURS, SETUPS
 from mrtf_fedml.commands.configuration import load_configuration
 from mrtf_fedml.config import RunSettings
 from mrtf_fedml.experiments.plan import plan_trials
@@ -20,11 +20,8 @@ ROOT = Path(__file__).parents[2]
 def test_evidence_setups_have_known_keys_and_algorithms(name: str) -> None:
     setup = SETUPS[name]
     config = load_configuration(str(ROOT / "fedml_configs" / f"{setup.config}.yaml"), list(setup.changes))
-    for algorithms, seeds in setup.parts.values():
-        runs = plan_trials(config, algorithms.split(","), seeds)
-        assert len(runs) == seeds * len(algorithms.split(","))
-        for trial in runs:
-            RunSettings.from_config(trial.config)
+    for trial in plan_trials(config, ["FedAvg", OURS], 1):
+        RunSettings.from_config(trial.config)
 
 
 def test_evidence_setups_are_distinct() -> None:
