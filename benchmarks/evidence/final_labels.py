@@ -107,6 +107,34 @@ def final_table(runs: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def losses(runs: Sequence[dict[str, Any]]) -> str:
+    """Where `tuned` is below a baseline: over the rounds, in the last ten, in the last round.
+
+    Beyond noise: by more than two standard errors of the differences of the seeds, which share split, initial weights
+    and clients.
+    """
+    curves = {(each["setup"], each["algorithm"], each["seed"]): each["accuracy"] for each in runs}
+    lines = []
+    for setup in dict.fromkeys(each["setup"] for each in runs):
+        for part, rounds in (("mean", None), ("last ten", 10), ("final", 1)):
+            found = []
+            for name in dict.fromkeys(each["algorithm"] for each in runs):
+                seeds = [seed for (s, a, seed) in curves if (s, a) == (setup, name) and (setup, OURS, seed) in curves]
+                pairs = [(curves[setup, OURS, seed], curves[setup, name, seed]) for seed in seeds]
+                each = [_mean_of_last(ours, rounds) - _mean_of_last(theirs, rounds) for ours, theirs in pairs]
+                if each and statistics.fmean(each) < 0:
+                    noise = 2 * statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else float("inf")
+                    beyond = ", beyond noise" if -statistics.fmean(each) > noise else ""
+                    found.append(f"{name} {statistics.fmean(each):+.3f}{beyond}")
+            if found:
+                lines.append(f"- {SETUPS[setup].title}, {part}: {'; '.join(found)}")
+    return "\n".join(lines)
+
+
+def _mean_of_last(curve: Sequence[float], rounds: int | None) -> float:
+    return statistics.fmean(curve[-rounds:] if rounds else curve)
+
+
 def statements_table(runs: Sequence[dict[str, Any]]) -> str:
     """One line per setup, and one for all: interval, calibration and prediction sets of `tuned`.
 
@@ -141,8 +169,9 @@ def statements_table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def show(runs: Sequence[dict[str, Any]]) -> None:
-    """Print both tables; the second only where there are statements."""
+    """Print the tables and where `tuned` loses; what it states only where there are statements."""
     print(final_table(runs))
+    print("\n" + losses(runs))
     if any("stated" in each for each in runs):
         print("\n" + statements_table(runs))
 

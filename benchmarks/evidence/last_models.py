@@ -4,8 +4,9 @@
     python benchmarks/evidence/last_models.py --show RESULTS.jsonl
 
 Each line of RESULTS.jsonl has the accuracy after every round of each candidate, all from one run; runs that are there
-are not repeated. `weights N` is the mean of the last N rounds' prediction weights, `probabilities 3` the mean of the
-last three models' probabilities for the server's samples. `ensemble` is the round's weighted teachers, `targets` what
+are not repeated. `weights N` is the mean of the last N rounds' prediction weights, `decay N` their average with
+polynomial decay (`average_rounds` is that with 32; the run itself is without), `probabilities 3` the mean of the last
+three models' probabilities for the server's samples. `ensemble` is the round's weighted teachers, `targets` what
 the smoothing makes of them. `500 more steps` distills the model that predicts once more, towards the targets.
 """
 
@@ -25,10 +26,11 @@ from curves import ROOT, algorithm_changes, run_curve
 from setups import OURS, SETUPS
 
 from mrtf_fedml.config.loader import apply_overrides, read_config
-from mrtf_fedml.models.state_dict import average
+from mrtf_fedml.models.state_dict import average, mix
 from mrtf_fedml.rng import torch_generator
 
 _NUMBERS = (2, 3, 5)
+_DECAYS = (4, 8, 16, 32)
 _MORE_STEPS = 500
 
 
@@ -38,6 +40,7 @@ class Candidates:
     def __init__(self) -> None:
         self.weights: deque[Any] = deque(maxlen=max(_NUMBERS))
         self.probabilities: deque[torch.Tensor] = deque(maxlen=3)
+        self.averages: dict[int, Any] = {}
         self.curves: dict[str, list[float]] = {}
 
     def __call__(self, server: Any, record: Any, evaluator: Any) -> None:
@@ -55,6 +58,11 @@ class Candidates:
         for number in _NUMBERS:
             last = list(self.weights)[-number:]
             scores[f"weights {number}"] = server.context.logits(average(last, [1 / len(last)] * len(last)))
+        for decay in _DECAYS:
+            before = self.averages.get(decay, server.state.prediction_weights)
+            share = (1 + decay) / (record.round + 1 + decay)
+            self.averages[decay] = mix(server.state.prediction_weights, before, share)
+            scores[f"decay {decay}"] = server.context.logits(self.averages[decay])
         for name, predictions in scores.items():
             self.curves.setdefault(name, []).append(round(evaluator.score(predictions), 5))
 
@@ -70,7 +78,7 @@ def main(data: str, results: str, setups: str, seeds: str) -> None:
             if (name, seed) in done:
                 continue
             setup, candidates = SETUPS[name], Candidates()
-            words = [*setup.changes, *algorithm_changes(OURS), f"random_seed={seed}"]
+            words = [*setup.changes, *algorithm_changes(OURS), f"random_seed={seed}", "average_rounds=false"]
             run_curve(apply_overrides(read_config(ROOT / "fedml_configs" / f"{setup.config}.yaml"), words), candidates)
             with file.open("a") as lines:
                 lines.write(json.dumps({"setup": name, "seed": seed, "accuracy": candidates.curves}) + "\n")

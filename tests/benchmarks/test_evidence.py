@@ -43,6 +43,9 @@ def test_final_labels_tables_count_covered_intervals_and_mark_the_best(monkeypat
     theirs = {"setup": "ring", "seed": 0, "algorithm": "FedAvg", "accuracy": [0.2, 0.5]}
     final = script.final_table([*ours, theirs]).splitlines()[-1]
     assert "| 0.550 / 0.550 / **0.700** ± 0.100 | 0.350 / 0.350 / 0.500 |" in final
+    better = [{"setup": "ring", "seed": seed, "algorithm": "Scaffold", "accuracy": [0.1, 0.9]} for seed in range(3)]
+    lost = script.losses([*ours, theirs, *better]).splitlines()
+    assert lost == ["- ring, 2 classes, 6 of 30, final: Scaffold -0.200, beyond noise"]
     statements = script.statements_table([*ours, theirs]).splitlines()[-1]
     assert statements.startswith(
         "| **all** | 3 | 2 | 1 of 2 | 0.150 | 0.200 | 0.250 | 0.040 | 0.020 | 0.060 | 0.850 | 0.800 |"
