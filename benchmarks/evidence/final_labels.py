@@ -42,7 +42,8 @@ def run(setup: str, algorithm: str, seed: int, runs: Path | None) -> dict[str, A
     """One line of the results; the run directory of `tuned` is made in `runs`, None: its accuracies only."""
     config = configuration(setup, algorithm, seed)
     line = {"setup": setup, "algorithm": algorithm, "seed": seed}
-    if algorithm != OURS or runs is None:
+    # The statements are compared with the labels of the file.
+    if algorithm != OURS or runs is None or "data_file" not in config["data_args"]:
         return {**line, "accuracy": run_curve(config)}
     result = mrtf_fedml.run(config, progress=False, run_dir=str(runs / f"{setup}-{seed}"))
     curve = [round(float(each), 5) for each in result.metrics["acc"]]
@@ -51,7 +52,8 @@ def run(setup: str, algorithm: str, seed: int, runs: Path | None) -> dict[str, A
 
 def _labels(config: dict[str, dict[str, Any]], ids: Sequence[str]) -> Any:
     """The true labels of the server's samples, whose names are their rows in the file."""
-    return np.load(config["data_args"]["data_file"])["y_test"][[int(name) for name in ids]]
+    data = config["data_args"]
+    return np.load(data.get("server_file") or data["data_file"])["y_test"][[int(name) for name in ids]]
 
 
 def _statements(result: Any, labels: Any) -> dict[str, Any]:
