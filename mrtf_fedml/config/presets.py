@@ -119,12 +119,13 @@ def resolve_settings(
             that the base broadcasts, so the refined model is then not broadcast unless the user asks for it.
         base_averages: whether the base's server steps to an average of the clients' models, which predicts too.
     """
-    possible = {
-        key: _is_possible(key, written, explicit, facts, base_averages) for key in ("loss_momentum", "average_rounds")
-    }
-    if facts.promises_privacy and "loss_momentum" not in explicit:
-        possible["loss_momentum"] = False
-    settings = replace(written, **possible)
+    momentum = _is_possible("loss_momentum", written, explicit, facts, base_averages)
+    settings = replace(
+        written,
+        # Noise would add up.
+        loss_momentum=momentum and ("loss_momentum" in explicit or not facts.promises_privacy),
+        average_rounds=_is_possible("average_rounds", written, explicit, facts, base_averages),
+    )
     if base_keeps_client_state and settings.broadcast != "client_validated" and "broadcast" not in explicit:
         settings = replace(settings, broadcast="aggregated")
     validates = _clients_validate(settings, explicit, facts)
