@@ -165,7 +165,7 @@ def compare_samples(
     None where clients have counted none, or fewer than `MIN_SAMPLES`.
     """
     counted = [each for each in evaluations.values() if each.cells.numel()]
-    divisions = InputCells.fit(inputs) if counted else None
+    divisions = InputCells.fit(inputs, counted[0].cells.shape[1]) if counted else None
     if divisions is None:
         return None
     cells, bins = divisions.assign(inputs)

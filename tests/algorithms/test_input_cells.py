@@ -9,7 +9,7 @@ from mrtf_fedml.algorithms.input_cells import MIN_SAMPLES, InputCells
 
 
 def fitted(inputs: torch.Tensor) -> InputCells:
-    cells = InputCells.fit(inputs)
+    cells = InputCells.fit(inputs, classes=3)
     assert cells is not None
     return cells
 
@@ -63,8 +63,8 @@ def test_cells_survive_the_payload_and_assign_equally() -> None:
 
 
 def test_too_few_samples_and_samples_of_indices_have_no_cells() -> None:
-    assert InputCells.fit(torch.randn(MIN_SAMPLES - 1, 3)) is None
-    assert InputCells.fit(torch.zeros(100, 5, dtype=torch.int64)) is None
+    assert InputCells.fit(torch.randn(MIN_SAMPLES - 1, 3), classes=3) is None
+    assert InputCells.fit(torch.zeros(100, 5, dtype=torch.int64), classes=3) is None
 
 
 def test_equal_samples_are_one_cell() -> None:

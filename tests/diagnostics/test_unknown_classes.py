@@ -27,7 +27,7 @@ def draw(classes: list[int], samples: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def report(server: Tensor, inputs: Tensor, labels: Tensor) -> EvaluationCounts:
     """What a client with these samples reports."""
-    cells = InputCells.fit(server)
+    cells = InputCells.fit(server, classes=8)
     assert cells is not None
     counts, features = cells.count([(inputs, labels)], classes=8)
     return replace(EvaluationCounts.zeros(8), cells=counts, features=features)
