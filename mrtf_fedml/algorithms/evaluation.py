@@ -59,7 +59,8 @@ class EvaluationCounts:
     def zeros(cls, classes: int, input_cells: InputCells | None = None) -> EvaluationCounts:
         """Of no sample."""
         bins = len(LOGIT_EDGES) + 1
-        divisions, cells, features = (0, 0, 0) if input_cells is None else (*input_cells.shape, len(input_cells.quartiles))
+        divisions, cells = (0, 0) if input_cells is None else input_cells.shape
+        features = 0 if input_cells is None else len(input_cells.quartiles)
         shapes = (
             (classes, classes),
             (classes, 2, bins),

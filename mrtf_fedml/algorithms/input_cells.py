@@ -45,7 +45,7 @@ _CONSTANT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class InputCells:
-    """Divisions of the input space into at most K cells; samples have D dimensions after the projection, and F features.
+    """Divisions of the input space into at most K cells; samples have D dimensions after the projection, F features.
 
     Attributes:
         mean: of the server's samples, [D].
