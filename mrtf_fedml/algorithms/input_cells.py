@@ -25,16 +25,18 @@ MIN_SAMPLES = 20
 #: How often the space is divided, and into how many cells, each of about so many of the server's samples.
 _DIVISIONS, _MAX_CELLS, _SAMPLES_PER_CELL = 8, 40, 8
 #: A centre is the mean of at least so many samples.
-_LEAST_SAMPLES = 3
+_LEAST_SAMPLES = 5
 #: Bins of the distance to the mean.
 _RADIUS_BINS = 10
 #: Bins of each feature: the quarters of the server's samples.
 FEATURE_BINS = 4
-#: Wider samples are projected to this many dimensions.
-_WIDTH = 64
-#: A table's columns are counted up to so many, the width of a ResNet-50's features, and up to so many columns times
-#: classes, for which a client sends 2 MB.
-_MAX_COLUMNS, _MAX_COLUMNS_TIMES_CLASSES = 2048, 2**16
+#: Rows of up to so many numbers, the width of a ResNet-50's features, are a table; others are images or very wide.
+_MAX_COLUMNS = 2048
+#: The columns of a table are counted up to so many times classes, for which a client sends 2 MB.
+_MAX_COLUMNS_TIMES_CLASSES = 2**16
+#: Wider samples are projected to so many dimensions; those of a table to more, up to one per so many of the server's
+#: samples: with more dimensions few samples are nearer to their own centres and mean than the clients' are.
+_WIDTH, _MAX_TABLE_WIDTH, _SAMPLES_PER_DIMENSION = 64, 256, 4
 #: k-means uses at most so many samples, and so many steps.
 _FIT_SAMPLES, _STEPS = 2000, 15
 #: Samples that are assigned at once.
@@ -75,11 +77,14 @@ class InputCells:
             return None
         rows = torch.linspace(0, len(inputs) - 1, min(len(inputs), _FIT_SAMPLES), dtype=torch.float64).long()
         chosen = _to_rows(inputs[rows.to(inputs.device)])
-        points = _project(chosen)
+        is_table = inputs.ndim == 2 and chosen.shape[1] <= _MAX_COLUMNS
+        width = max(_WIDTH, min(_MAX_TABLE_WIDTH, len(inputs) // _SAMPLES_PER_DIMENSION)) if is_table else _WIDTH
+        points = _project(chosen, width)
         deviation = points.std(dim=0, unbiased=False)
         # In single precision, as they are sent.
         mean, scale = points.mean(dim=0).float(), torch.where(deviation > _CONSTANT, deviation, 1.0).float()
-        features = chosen if _counts_columns(inputs, classes) else points
+        # Not of images: the quartiles of the pixels would be images.
+        features = chosen if is_table and chosen.shape[1] * classes <= _MAX_COLUMNS_TIMES_CLASSES else points
         quartiles = features.quantile(_inner_limits(FEATURE_BINS), dim=0).T.contiguous()
         norms, directions = _polar(points, mean, scale)
         cells = min(_MAX_CELLS, max(2, len(inputs) // _SAMPLES_PER_CELL))
@@ -96,7 +101,7 @@ class InputCells:
 
     def _assign_block(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         rows = _to_rows(inputs)
-        points = _project(rows)
+        points = _project(rows, len(self.mean))
         norms, directions = _polar(points, self.mean, self.scale)
         nearest = [_nearest(directions, centres.double()) for centres in self.centres]
         features = rows if rows.shape[1] == len(self.quartiles) else points
@@ -144,18 +149,9 @@ def _to_rows(inputs: Tensor) -> Tensor:
     return inputs.detach().flatten(1).cpu().double()
 
 
-def _counts_columns(inputs: Tensor, classes: int) -> bool:
-    """Whether the columns of these samples are counted, and not the dimensions of the projection.
-
-    Those of images are not: the quartiles of the pixels would be images.
-    """
-    width = inputs[0].numel()
-    return inputs.ndim == 2 and width <= min(_MAX_COLUMNS, _MAX_COLUMNS_TIMES_CLASSES // classes)
-
-
-def _project(rows: Tensor) -> Tensor:
-    """Rows [N, D]; wide ones by a random projection, which preserves distances approximately."""
-    return rows if rows.shape[1] <= _WIDTH else rows @ _projection(rows.shape[1])
+def _project(rows: Tensor, width: int) -> Tensor:
+    """Rows [N, D]; wider ones than D by a random projection, which preserves distances approximately."""
+    return rows if rows.shape[1] <= width else rows @ _projection(rows.shape[1], width)
 
 
 def _polar(points: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,8 +162,8 @@ def _polar(points: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]
 
 
 @lru_cache(maxsize=1)
-def _projection(width: int) -> Tensor:
-    return torch.randn(width, _WIDTH, generator=torch_generator(0, "projection of inputs")).double() / _WIDTH**0.5
+def _projection(before: int, after: int) -> Tensor:
+    return torch.randn(before, after, generator=torch_generator(0, "projection of inputs")).double() / after**0.5
 
 
 def _find_centres(points: Tensor, cells: int, generator: torch.Generator) -> Tensor:
