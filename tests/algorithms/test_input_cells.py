@@ -30,6 +30,34 @@ def test_cells_hold_several_of_the_servers_samples_and_radii_equal_numbers(shape
         assert torch.bincount(column).tolist() == [50] * 4
 
 
+@pytest.mark.parametrize(
+    ("samples", "shape", "classes", "dimensions", "features"),
+    [
+        (200, (40,), 3, 40, 40),
+        (200, (100,), 3, 64, 100),
+        (400, (150,), 3, 100, 150),
+        (2000, (300,), 3, 256, 300),
+        (400, (1, 15, 15), 3, 64, 64),
+        (400, (2100,), 3, 64, 64),
+        (400, (1500,), 50, 100, 100),
+    ],
+    ids=["narrow", "wide", "more samples", "many samples", "image", "very wide", "many classes"],
+)
+def test_columns_of_tables_are_counted_and_distances_projected(
+    samples: int, shape: tuple[int, ...], classes: int, dimensions: int, features: int
+) -> None:
+    inputs = torch.randn(samples, *shape, generator=torch.Generator().manual_seed(5))
+    cells = InputCells.fit(inputs, classes)
+    assert cells is not None
+    assert (len(cells.mean), len(cells.quartiles)) == (dimensions, features)
+    by_cell, by_feature = cells.count([(inputs, torch.zeros(samples, dtype=torch.int64))], classes)
+    assert by_cell.shape == (cells.shape[0], classes, cells.shape[1])
+    assert by_feature.shape == (features, classes, 4)
+    if features == shape[0]:
+        column = inputs[:, -1]
+        assert by_feature[-1, 0, 0] == (column <= column.double().quantile(0.25)).sum()
+
+
 def test_no_centre_is_a_single_sample() -> None:
     inputs = torch.cat([torch.randn(60, 4, generator=torch.Generator().manual_seed(1)), torch.full((1, 4), 50.0)])
     cells = fitted(inputs)
