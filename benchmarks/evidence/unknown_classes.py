@@ -26,7 +26,7 @@ from mrtf_fedml.diagnostics.unknown_classes import compare_samples
 from mrtf_fedml.models import FeatureExtractor, predict_logits_and_features
 
 #: The number of classes that the clients lose.
-SETUPS = {"digits20": 2, "digits5": 2, "wine": 1, "usps": 2, "mnist": 2}
+SETUPS = {"digits20": 2, "digits5": 2, "wine": 1, "usps": 2, "mnist": 2, "cifar10": 2}
 
 
 def scores(result: Any, folder: Path, clients: Any, held: tuple[Any, Any], server: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def main() -> None:
     done = {(each["setup"], each["seed"]) for each in runs}
     for seed in range(given.seeds):
         for setup in SETUPS:
-            if (setup, seed) in done or (given.data is None and setup in ("usps", "mnist")):
+            if (setup, seed) in done or (given.data is None and trust.SETUPS[setup][0] in trust.FILES):
                 continue
             runs.append(run(setup, seed, given.data))
             trust.append_results(given.results, runs[-1:])

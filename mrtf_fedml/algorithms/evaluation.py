@@ -59,7 +59,8 @@ class EvaluationCounts:
     def zeros(cls, classes: int, input_cells: InputCells | None = None) -> EvaluationCounts:
         """Of no sample."""
         bins = len(LOGIT_EDGES) + 1
-        divisions, cells, features = (0, 0, 0) if input_cells is None else (*input_cells.shape, len(input_cells.mean))
+        divisions, cells = (0, 0) if input_cells is None else input_cells.shape
+        features = 0 if input_cells is None else len(input_cells.quartiles)
         shapes = (
             (classes, classes),
             (classes, 2, bins),
@@ -105,13 +106,18 @@ class EvaluationCounts:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For validation.json: the shape of each table, and its entries that are not 0, since most are."""
+        """For validation.json: each table's shape and entries; without those that are 0, where most are."""
         content = {}
         for each in fields(self):
             table = getattr(self, each.name)
-            where = table.flatten().nonzero().flatten()
-            entries = {"index": where.tolist(), "count": table.flatten()[where].tolist()}
-            content[each.name] = {"shape": list(table.shape), **entries}
+            entries, where = table.flatten(), table.flatten().nonzero().flatten()
+            is_sparse = 3 * len(where) < len(entries)
+            content[each.name] = {
+                "shape": list(table.shape),
+                "count": (entries[where] if is_sparse else entries).tolist(),
+            }
+            if is_sparse:
+                content[each.name]["index"] = where.tolist()
         return content
 
     @classmethod
@@ -121,7 +127,8 @@ class EvaluationCounts:
         for each in fields(cls):
             entries = content[each.name]
             table = torch.zeros(math.prod(entries["shape"]), dtype=torch.int64)
-            table[torch.tensor(entries["index"], dtype=torch.int64)] = torch.tensor(entries["count"], dtype=torch.int64)
+            where = torch.tensor(entries["index"], dtype=torch.int64) if "index" in entries else slice(None)
+            table[where] = torch.tensor(entries["count"], dtype=torch.int64)
             tables[each.name] = table.reshape(entries["shape"])
         return cls(**tables)
 

@@ -2,9 +2,10 @@
 
 The server divides the space several times, each time by the nearest of the centres that k-means finds among its own
 samples, and once more by the distance to their mean; and each feature by itself, at its quartiles. Clients receive
-centres and quartiles and report how many samples of each class they have in each cell. Wide samples are compared after
-a random projection to few dimensions, and a centre is the mean of several samples, so that no sample can be read.
-`diagnostics/unknown_classes.py` draws the conclusions.
+centres and quartiles and report how many samples of each class they have in each cell. Distances between wide samples
+are those after a random projection to few dimensions, and a centre is the mean of several samples, so that no sample
+can be read. The features are the columns of a table, or of an encoder's output; of images, sequences and very wide
+tables they are the dimensions of the projection. `diagnostics/unknown_classes.py` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ MIN_SAMPLES = 20
 #: How often the space is divided, and into how many cells, each of about so many of the server's samples.
 _DIVISIONS, _MAX_CELLS, _SAMPLES_PER_CELL = 8, 40, 8
 #: A centre is the mean of at least so many samples.
-_LEAST_SAMPLES = 3
+_LEAST_SAMPLES = 5
 #: Bins of the distance to the mean.
 _RADIUS_BINS = 10
 #: Bins of each feature: the quarters of the server's samples.
 FEATURE_BINS = 4
-#: Wider samples are projected to this many dimensions.
-_WIDTH = 64
+#: Rows of up to so many numbers, the width of a ResNet-50's features, are a table; others are images or very wide.
+_MAX_COLUMNS = 2048
+#: The columns of a table are counted up to so many times classes, for which a client sends 2 MB.
+_MAX_COLUMNS_TIMES_CLASSES = 2**16
+#: Wider samples are projected to so many dimensions; those of a table to more, up to one per so many of the server's
+#: samples: with more dimensions few samples are nearer to their own centres and mean than the clients' are.
+_WIDTH, _MAX_TABLE_WIDTH, _SAMPLES_PER_DIMENSION = 64, 256, 4
 #: k-means uses at most so many samples, and so many steps.
 _FIT_SAMPLES, _STEPS = 2000, 15
 #: Samples that are assigned at once.
@@ -41,7 +47,7 @@ _CONSTANT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class InputCells:
-    """Divisions of the input space into at most K cells; samples have D dimensions after the projection.
+    """Divisions of the input space into at most K cells; samples have D dimensions after the projection, F features.
 
     Attributes:
         mean: of the server's samples, [D].
@@ -49,7 +55,7 @@ class InputCells:
         centres: of the cells of each division, on the unit sphere around the mean, [divisions, K, D]; where a division
             has fewer than K cells, its first centre is repeated, and no sample is assigned to the repetitions.
         radii: the limits of the bins of the distance to the mean, which are one more division.
-        quartiles: of each feature, [D, 3].
+        quartiles: of each feature, [F, 3]; F is the width of the samples, or D if the projection is counted.
     """
 
     mean: Tensor
@@ -65,16 +71,21 @@ class InputCells:
         return divisions + 1, max(cells, _RADIUS_BINS)
 
     @classmethod
-    def fit(cls, inputs: Tensor) -> InputCells | None:
-        """From the server's samples [M, ...]; None for too few samples or samples of indices."""
+    def fit(cls, inputs: Tensor, classes: int) -> InputCells | None:
+        """From the server's samples [M, ...], for so many classes; None for too few samples or samples of indices."""
         if len(inputs) < MIN_SAMPLES or not inputs.is_floating_point():
             return None
         rows = torch.linspace(0, len(inputs) - 1, min(len(inputs), _FIT_SAMPLES), dtype=torch.float64).long()
-        points = _project(inputs[rows.to(inputs.device)])
+        chosen = _to_rows(inputs[rows.to(inputs.device)])
+        is_table = inputs.ndim == 2 and chosen.shape[1] <= _MAX_COLUMNS
+        width = max(_WIDTH, min(_MAX_TABLE_WIDTH, len(inputs) // _SAMPLES_PER_DIMENSION)) if is_table else _WIDTH
+        points = _project(chosen, width)
         deviation = points.std(dim=0, unbiased=False)
         # In single precision, as they are sent.
         mean, scale = points.mean(dim=0).float(), torch.where(deviation > _CONSTANT, deviation, 1.0).float()
-        quartiles = points.quantile(_inner_limits(FEATURE_BINS), dim=0).T.contiguous()
+        # Not of images: the quartiles of the pixels would be images.
+        features = chosen if is_table and chosen.shape[1] * classes <= _MAX_COLUMNS_TIMES_CLASSES else points
+        quartiles = features.quantile(_inner_limits(FEATURE_BINS), dim=0).T.contiguous()
         norms, directions = _polar(points, mean, scale)
         cells = min(_MAX_CELLS, max(2, len(inputs) // _SAMPLES_PER_CELL))
         generator = torch_generator(0, "input cells")
@@ -82,21 +93,25 @@ class InputCells:
         return cls(mean, scale, centres.float(), norms.quantile(_inner_limits(_RADIUS_BINS)), quartiles)
 
     def assign(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The cell of each sample [N, ...] in each division, [N, divisions], and the bin of each feature, [N, D]."""
+        """The cell of each sample [N, ...] in each division, [N, divisions], and the bin of each feature, [N, F]."""
         # A batch may be empty.
         blocks = [self._assign_block(block) for block in inputs.split(_BLOCK)]
         cells, bins = zip(*blocks, strict=True)
         return torch.cat(cells), torch.cat(bins)
 
     def _assign_block(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        features = _project(inputs)
-        norms, directions = _polar(features, self.mean, self.scale)
+        rows = _to_rows(inputs)
+        points = _project(rows, len(self.mean))
+        norms, directions = _polar(points, self.mean, self.scale)
         nearest = [_nearest(directions, centres.double()) for centres in self.centres]
-        bins = (features[:, :, None] > self.quartiles).sum(dim=2)
+        features = rows if rows.shape[1] == len(self.quartiles) else points
+        bins = torch.zeros(features.shape, dtype=torch.uint8)
+        for limits in self.quartiles.T:
+            bins += features > limits
         return torch.stack([*nearest, torch.bucketize(norms, self.radii)], dim=1), bins
 
     def count(self, data: Iterable[Any], classes: int) -> tuple[Tensor, Tensor]:
-        """A client's samples by division, class and cell, [divisions, C, K], and by feature, class and bin, [D, C, 4].
+        """A client's samples by division, class and cell, [divisions, C, K], and by feature, class and bin, [F, C, 4].
 
         Labels that are no class do not count.
         """
@@ -129,10 +144,14 @@ def _inner_limits(bins: int) -> Tensor:
     return torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
 
 
-def _project(inputs: Tensor) -> Tensor:
-    """Samples as rows, [N, D]; wide ones by a random projection, which preserves distances approximately."""
-    rows = inputs.detach().flatten(1).cpu().double()
-    return rows if rows.shape[1] <= _WIDTH else rows @ _projection(rows.shape[1])
+def _to_rows(inputs: Tensor) -> Tensor:
+    """Samples [N, ...] as rows of numbers."""
+    return inputs.detach().flatten(1).cpu().double()
+
+
+def _project(rows: Tensor, width: int) -> Tensor:
+    """Rows [N, D]; wider ones than D by a random projection, which preserves distances approximately."""
+    return rows if rows.shape[1] <= width else rows @ _projection(rows.shape[1], width)
 
 
 def _polar(points: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,8 +162,8 @@ def _polar(points: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]
 
 
 @lru_cache(maxsize=1)
-def _projection(width: int) -> Tensor:
-    return torch.randn(width, _WIDTH, generator=torch_generator(0, "projection of inputs")).double() / _WIDTH**0.5
+def _projection(before: int, after: int) -> Tensor:
+    return torch.randn(before, after, generator=torch_generator(0, "projection of inputs")).double() / after**0.5
 
 
 def _find_centres(points: Tensor, cells: int, generator: torch.Generator) -> Tensor:

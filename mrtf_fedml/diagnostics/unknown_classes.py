@@ -22,9 +22,10 @@ of the cases. So beta + (1 - beta) sum w_c^2 are right, or fewer: errors that re
 larger.
 
 A model may rely on one feature that determines the class at the clients and means nothing on the server, such as a
-number that was assigned by class. Its bin b makes class c probable with P(c | b), so that another feature is expected
-to have the fraction sum_c P(c | b) p_cj of its bin j among these samples. With w the frequencies of the bins b, e_bj
-these fractions less their mean over the bins and o_bj the same of the server's samples,
+number that was assigned by class. Its bin b makes class c probable with P(c | b), by Bayes' rule with the frequencies
+q, so that another feature is expected to have the fraction sum_c P(c | b) p_cj of its bin j among these samples. With w
+the frequencies of the bins b, e_bj these fractions less their mean over the bins and o_bj the same of the server's
+samples,
 
     agreement = sum w_b e_bj o_bj / sum w_b e_bj^2
 
@@ -35,7 +36,7 @@ do within a class, and 0 for a feature that means nothing. docs/lab/estimates.md
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -165,7 +166,7 @@ def compare_samples(
     None where clients have counted none, or fewer than `MIN_SAMPLES`.
     """
     counted = [each for each in evaluations.values() if each.cells.numel()]
-    divisions = InputCells.fit(inputs) if counted else None
+    divisions = InputCells.fit(inputs, counted[0].cells.shape[1]) if counted else None
     if divisions is None:
         return None
     cells, bins = divisions.assign(inputs)
@@ -177,22 +178,23 @@ def compare_samples(
     compared = compare_cells(tables[0], cells)
     if compared is None:
         return None
-    comparison, known = compared
+    comparison, known, frequencies = compared
     return replace(
         comparison,
         known_cells=KnownCells(divisions, known),
         most_correct=bound_correct_labels(tables[1], bins.numpy(), predicted.cpu().numpy()),
-        agreement=bound_agreement(tables[1], bins.numpy()),
+        agreement=bound_agreement(tables[1], bins.numpy(), frequencies),
     )
 
 
-def compare_cells(clients: Array, cells: Tensor) -> tuple[CellComparison, Tensor] | None:
+def compare_cells(clients: Array, cells: Tensor) -> tuple[CellComparison, Tensor, Array] | None:
     """Compare the cells [M, divisions] of the server's samples with the clients' counts [divisions, C, K].
 
     The second result is the part of the server's samples in each cell that the clients' classes explain,
-    [divisions, K].
+    [divisions, K], the third the frequencies of these classes that explain them best, [C].
     """
-    clients = clients[:, clients[0].sum(axis=1) > 0]
+    has_samples = clients[0].sum(axis=1) > 0
+    clients = clients[:, has_samples]
     if clients[:1].sum() < MIN_SAMPLES:
         return None
     size = clients.shape[2]
@@ -217,7 +219,9 @@ def compare_cells(clients: Array, cells: Tensor) -> tuple[CellComparison, Tensor
         (float(excess[:-1].mean()), float(excess[-1])),
         (float(deviations[:-1].mean()), float(deviations[-1])),
     )
-    return comparison, known
+    of_all_classes = np.zeros(len(has_samples))
+    of_all_classes[has_samples] = frequencies
+    return comparison, known, of_all_classes
 
 
 def _class_frequencies(server: Array, conditional: Array) -> Array:
@@ -230,12 +234,12 @@ def _class_frequencies(server: Array, conditional: Array) -> Array:
     return np.asarray(frequencies)
 
 
-def bound_correct_labels(clients: Array, bins: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64]) -> float | None:
+def bound_correct_labels(clients: Array, bins: npt.NDArray[np.uint8], predicted: npt.NDArray[np.int64]) -> float | None:
     """The largest fraction of right labels that the features allow, with `_BETA_ERRORS`; None if they do not tell.
 
     Args:
-        clients: samples by feature, class and bin, [D, C, B].
-        bins: of each feature of the server's samples, [M, D].
+        clients: samples by feature, class and bin, [F, C, B].
+        bins: of each feature of the server's samples, [M, F].
         predicted: their labels, [M].
     """
     samples, labels = clients[0].sum(axis=1), np.bincount(predicted, minlength=clients.shape[1])
@@ -244,38 +248,36 @@ def bound_correct_labels(clients: Array, bins: npt.NDArray[np.int64], predicted:
         return None
     weights = (labels[classes] / labels[classes].sum())[:, None]
     of_clients = clients[:, classes] / samples[classes, None]
-    server = np.stack(
-        [(bins[predicted == label, :, None] == np.arange(clients.shape[2])).mean(axis=0) for label in classes], axis=1
-    )
-    # [D, C, B]
-    expected, observed = (table - (weights * table).sum(axis=1, keepdims=True) for table in (of_clients, server))
+    # [F, C, B]
+    expected = of_clients - (weights * of_clients).sum(axis=1, keepdims=True)
     errors = weights * (1 - weights) * of_clients * (1 - of_clients) / samples[classes, None]
     noise = errors.sum(axis=(1, 2))
     information = (weights * expected**2).sum(axis=(1, 2)) - noise
-    agreement = (weights * expected * observed).sum(axis=(1, 2))
-    # Twice, since the clients' fractions have errors too.
-    variance = 2 * ((weights * expected) ** 2 * server * (1 - server) / labels[classes, None]).sum(axis=(1, 2))
     informative = information > _INFORMATIVE * noise
     if not informative.any():
         return None
-    bound = agreement[informative].sum() + _BETA_ERRORS * math.sqrt(variance[informative].sum())
+    agreement, error = _agreement(
+        expected[informative], [bins[predicted == label][:, informative] for label in classes]
+    )
+    bound = agreement + _BETA_ERRORS * error
     chance_correct = float((weights**2).sum())
     return float(bound / information[informative].sum()) * (1 - chance_correct) + chance_correct
 
 
-def bound_agreement(clients: Array, bins: npt.NDArray[np.int64]) -> float | None:
+def bound_agreement(clients: Array, bins: npt.NDArray[np.uint8], frequencies: Array) -> float | None:
     """How far the feature that determines the class agrees with the others, with `_AGREEMENT_ERRORS`.
 
     None if no feature determines the class, or the others have nothing to do with it.
 
     Args:
-        clients: samples by feature, class and bin, [D, C, B].
-        bins: of each feature of the server's samples, [M, D].
+        clients: samples by feature, class and bin, [F, C, B].
+        bins: of each feature of the server's samples, [M, F].
+        frequencies: of the classes, of the server's samples, [C].
     """
-    clients = clients[:, clients[0].sum(axis=1) > 0]
+    has_samples = clients[0].sum(axis=1) > 0
+    clients, shares = clients[:, has_samples], frequencies[has_samples]
     samples = clients[0].sum(axis=1)
-    shares = samples / samples.sum()
-    # [D, C, B] and [D, 1, B]
+    # [F, C, B] and [F, 1, B]
     conditional = clients / samples[:, None]
     mean = np.einsum("c,dcb->db", shares, conditional)[:, None]
     chi_square = np.einsum("c,dcb->d", shares, (conditional - mean) ** 2 / np.maximum(mean, 1e-12))
@@ -289,25 +291,37 @@ def bound_agreement(clients: Array, bins: npt.NDArray[np.int64]) -> float | None
     weights = (counts / counts.sum())[:, None]
     # P(c | b), [C, bins of the chosen feature]
     posterior = shares[:, None] * clients[chosen][:, filled] / samples[:, None] / mean[chosen, 0, filled]
-    # [D - 1, bins of the chosen feature, B]
+    # [F - 1, bins of the chosen feature, B]
     expected = np.einsum("ck,dcb->dkb", posterior, conditional)
-    observed = np.stack(
-        [(bins[bins[:, chosen] == k][:, others, None] == np.arange(clients.shape[2])).mean(axis=0) for k in filled],
-        axis=1,
-    )
     errors = np.einsum("ck,dcb->dkb", posterior**2, conditional * (1 - conditional) / samples[:, None])
     noise = (weights * (1 - weights) * errors).sum(axis=(1, 2))
-    variance = observed * (1 - observed) / counts[:, None]
-    expected, observed = (table - (weights * table).sum(axis=1, keepdims=True) for table in (expected, observed))
+    expected = expected - (weights * expected).sum(axis=1, keepdims=True)
     information = (weights * expected**2).sum(axis=(1, 2)) - noise
     informative = information > _INFORMATIVE * noise
     if not informative.any():
         return None
-    total = information[informative].sum()
-    agreement = (weights * expected * observed)[informative].sum()
+    of_others = bins[:, others[informative]]
+    agreement, error = _agreement(expected[informative], [of_others[bins[:, chosen] == k] for k in filled])
+    return float((agreement + _AGREEMENT_ERRORS * error) / information[informative].sum())
+
+
+def _agreement(expected: Array, groups: Sequence[npt.NDArray[np.uint8]]) -> tuple[float, float]:
+    """The sum of w_g e_fgb o_fgb over features, groups of samples and bins, and its standard error.
+
+    It is the mean of a score of each sample, whose deviation includes that features depend on each other.
+
+    Args:
+        expected: e, [F, groups, B], with a mean of 0 over the groups with their frequencies w.
+        groups: the bins of the samples of each group, each [samples, F].
+    """
+    scores = [
+        np.take_along_axis(table, bins.T, axis=1).sum(axis=0)
+        for table, bins in zip(expected.transpose(1, 0, 2), groups, strict=True)
+    ]
+    total = sum(map(len, scores))
+    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in scores)
     # Twice, since the clients' fractions have errors too.
-    error = math.sqrt(2 * ((weights * expected) ** 2 * variance)[informative].sum())
-    return float((agreement + _AGREEMENT_ERRORS * error) / total)
+    return float(sum(each.sum() for each in scores)) / total, math.sqrt(2 * squares) / total
 
 
 def warn_shift(compared: CellComparison | None) -> str | None:

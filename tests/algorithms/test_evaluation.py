@@ -47,7 +47,7 @@ def test_evaluate_counts_each_position_of_a_sample() -> None:
 def test_counts_survive_payload_and_json() -> None:
     model = Fixed()
     data = [(torch.randn(9, 3), torch.arange(9) % 3)]
-    cells = InputCells.fit(torch.randn(30, 3))
+    cells = InputCells.fit(torch.randn(30, 3), classes=3)
     counts = evaluate(model, model.state_dict(), data, 3, data, cells)
     assert counts.cells.sum() == 9 * len(counts.cells)
     received = EvaluationCounts.from_payload(counts.to_payload())

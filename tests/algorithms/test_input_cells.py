@@ -9,7 +9,7 @@ from mrtf_fedml.algorithms.input_cells import MIN_SAMPLES, InputCells
 
 
 def fitted(inputs: torch.Tensor) -> InputCells:
-    cells = InputCells.fit(inputs)
+    cells = InputCells.fit(inputs, classes=3)
     assert cells is not None
     return cells
 
@@ -28,6 +28,34 @@ def test_cells_hold_several_of_the_servers_samples_and_radii_equal_numbers(shape
     assert torch.bincount(assigned[:, -1], minlength=size)[:10].tolist() == [20] * 10
     for column in bins.T:
         assert torch.bincount(column).tolist() == [50] * 4
+
+
+@pytest.mark.parametrize(
+    ("samples", "shape", "classes", "dimensions", "features"),
+    [
+        (200, (40,), 3, 40, 40),
+        (200, (100,), 3, 64, 100),
+        (400, (150,), 3, 100, 150),
+        (2000, (300,), 3, 256, 300),
+        (400, (1, 15, 15), 3, 64, 64),
+        (400, (2100,), 3, 64, 64),
+        (400, (1500,), 50, 100, 100),
+    ],
+    ids=["narrow", "wide", "more samples", "many samples", "image", "very wide", "many classes"],
+)
+def test_columns_of_tables_are_counted_and_distances_projected(
+    samples: int, shape: tuple[int, ...], classes: int, dimensions: int, features: int
+) -> None:
+    inputs = torch.randn(samples, *shape, generator=torch.Generator().manual_seed(5))
+    cells = InputCells.fit(inputs, classes)
+    assert cells is not None
+    assert (len(cells.mean), len(cells.quartiles)) == (dimensions, features)
+    by_cell, by_feature = cells.count([(inputs, torch.zeros(samples, dtype=torch.int64))], classes)
+    assert by_cell.shape == (cells.shape[0], classes, cells.shape[1])
+    assert by_feature.shape == (features, classes, 4)
+    if features == shape[0]:
+        column = inputs[:, -1]
+        assert by_feature[-1, 0, 0] == (column <= column.double().quantile(0.25)).sum()
 
 
 def test_no_centre_is_a_single_sample() -> None:
@@ -63,8 +91,8 @@ def test_cells_survive_the_payload_and_assign_equally() -> None:
 
 
 def test_too_few_samples_and_samples_of_indices_have_no_cells() -> None:
-    assert InputCells.fit(torch.randn(MIN_SAMPLES - 1, 3)) is None
-    assert InputCells.fit(torch.zeros(100, 5, dtype=torch.int64)) is None
+    assert InputCells.fit(torch.randn(MIN_SAMPLES - 1, 3), classes=3) is None
+    assert InputCells.fit(torch.zeros(100, 5, dtype=torch.int64), classes=3) is None
 
 
 def test_equal_samples_are_one_cell() -> None:

@@ -27,7 +27,7 @@ def draw(classes: list[int], samples: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def report(server: Tensor, inputs: Tensor, labels: Tensor) -> EvaluationCounts:
     """What a client with these samples reports."""
-    cells = InputCells.fit(server)
+    cells = InputCells.fit(server, classes=8)
     assert cells is not None
     counts, features = cells.count([(inputs, labels)], classes=8)
     return replace(EvaluationCounts.zeros(8), cells=counts, features=features)
@@ -104,14 +104,39 @@ def test_labels_that_do_not_fit_the_features_bound_the_accuracy(wrong: float) ->
     assert right - 0.05 < most < right + 0.2
 
 
+def test_copies_of_features_do_not_bound_the_accuracy_of_right_labels() -> None:
+    """Few samples differ from the clients' by chance, in all copies of a feature at once."""
+
+    def with_copies(inputs: Tensor, labels: Tensor, seed: int) -> Tensor:
+        copies = (inputs - 0.6 * MEANS[labels])[:, :4].repeat(1, 60)
+        return copies + 0.1 * torch.randn(copies.shape, generator=torch.Generator().manual_seed(seed))
+
+    for seed in range(8):
+        server, labels = draw(KNOWN, 60, 970 + seed)
+        server = with_copies(server, labels, seed)
+        reports = {}
+        for client in range(3):
+            inputs, own = draw(KNOWN, 120, 100 * seed + client)
+            reports[client] = report(server, with_copies(inputs, own, 1000 + client), own)
+        compared = compare_samples(reports, server, labels)
+        assert compared is not None
+        assert compared.most_correct is not None
+        assert compared.most_correct > 0.9
+
+
 @pytest.mark.parametrize("is_label_on_server", [True, False])
-@pytest.mark.parametrize("distance", [1.0, 0.3], ids=["strong", "weak features"])
-def test_feature_that_is_the_label_at_clients_alone_is_a_shift(is_label_on_server: bool, distance: float) -> None:
+@pytest.mark.parametrize(
+    ("distance", "noise_columns"), [(1.0, 0), (0.3, 0), (1.0, 200)], ids=["strong", "weak features", "wide table"]
+)
+def test_feature_that_is_the_label_at_clients_alone_is_a_shift(
+    is_label_on_server: bool, distance: float, noise_columns: int
+) -> None:
     """A model that follows this column is right on all of the clients' held-out samples."""
 
     def with_column(inputs: Tensor, labels: Tensor, column: Tensor) -> Tensor:
         # As `draw`, with class means that are closer to each other.
-        return torch.cat([inputs - (1 - distance) * MEANS[labels], column[:, None].float()], dim=1)
+        noise = torch.randn(len(inputs), noise_columns, generator=torch.Generator().manual_seed(int(labels.sum())))
+        return torch.cat([inputs - (1 - distance) * MEANS[labels], noise, column[:, None].float()], dim=1)
 
     for seed in range(5):
         server, labels = draw(KNOWN, 400, 960 + seed)
@@ -127,6 +152,28 @@ def test_feature_that_is_the_label_at_clients_alone_is_a_shift(is_label_on_serve
         assert compared.agreement is not None
         assert (compared.agreement < 0.6) is not is_label_on_server
         assert (compared.describe_shift() is None) is is_label_on_server
+
+
+def test_feature_that_determines_the_class_agrees_where_the_server_has_two_of_six_classes() -> None:
+    """The clients have four other classes, in which the first feature and the others have opposite signs."""
+    first = torch.tensor([-4.0, 4, -4, -4, 4, 4, 0, 0])
+    others = torch.tensor([3.0, -3, -3, -3, 3, 3, 0, 0])
+
+    def with_features(inputs: Tensor, labels: Tensor) -> Tensor:
+        noise = inputs - MEANS[labels]
+        return noise + torch.cat([first[labels, None], others[labels, None].expand(-1, 11)], dim=1)
+
+    for seed in range(5):
+        server, labels = draw([0, 1], 300, 980 + seed)
+        server = with_features(server, labels)
+        reports = {}
+        for client in range(5):
+            inputs, own = draw(KNOWN, 120, 100 * seed + client)
+            reports[client] = report(server, with_features(inputs, own), own)
+        compared = compare_samples(reports, server, labels)
+        assert compared is not None
+        assert compared.agreement is not None
+        assert compared.agreement > 0.6
 
 
 def test_agreement_needs_a_feature_that_determines_the_class() -> None:

@@ -204,7 +204,7 @@ def test_check_inputs_refuses_a_server_set_of_another_size(tmp_path: Path) -> No
 
 def test_saved_evaluations_are_read_again_and_damaged_ones_are_not(tmp_path: Path) -> None:
     directory = RunDirectory.create(str(tmp_path / "run"), "test")
-    cells = InputCells.fit(torch.randn(30, 3, generator=torch.Generator().manual_seed(0)))
+    cells = InputCells.fit(torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), classes=2)
     counts = EvaluationCounts.zeros(2, cells)
     counts.confusion[0, 1] = counts.confidence[1, 0, 7] = counts.true_class[3] = 5
     counts.cells[:, 0, 2] = counts.features[:, 0, 1] = 9

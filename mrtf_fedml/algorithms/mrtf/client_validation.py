@@ -222,7 +222,7 @@ class ClientValidation(AlgorithmWrapper):
             return None
         memory: dict[str, Any] = {_IS_EVALUATION: server.classes, _POSITIONS: server.positions or 1}
         memory[_ANNOUNCED] = state.memory.get(_ANNOUNCED, {})
-        cells = None if server.positions is not None else InputCells.fit(server.inputs)
+        cells = None if server.positions is not None else InputCells.fit(server.inputs, server.classes)
         memory |= {} if cells is None else cells.to_payload(_CELLS)
         return replace(state, weights=state.prediction_weights, memory=memory)
 

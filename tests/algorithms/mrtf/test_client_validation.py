@@ -133,7 +133,7 @@ def test_evaluation_task_evaluates_the_held_out_samples_and_does_not_train() -> 
     assert equal(evaluation.weights, state.prediction_weights)
     weights = nn.Linear(1, 3).state_dict()
     sent = algorithm.client_payload(evaluation, 4)
-    cells = InputCells.fit(torch.arange(40.0)[:, None])
+    cells = InputCells.fit(torch.arange(40.0)[:, None], classes=3)
     assert cells is not None
     cell_names = cells.to_payload("validation/cells/")
     assert sent.keys() >= cell_names.keys()
@@ -161,7 +161,7 @@ def test_impossible_evaluation_counts_exclude_the_client(damage: str) -> None:
     server, _, state = server_setup()
     evaluation = wrapper.evaluation_state(state, server)
     assert evaluation is not None
-    cells = InputCells.fit(server.inputs)
+    cells = InputCells.fit(server.inputs, server.classes)
     assert cells is not None
     zeros = EvaluationCounts.zeros(server.classes, cells)
     zeros.cells[:, 0, 0] = zeros.features[:, 0, 0] = 9

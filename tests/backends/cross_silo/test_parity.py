@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mrtf_fedml.algorithms.sampling import select_clients
@@ -119,6 +120,27 @@ def test_unknown_classes_are_found_across_silos_as_in_one_process(
     rows = (federation.run_dir / "predictions.csv").read_text().splitlines()
     assert sum(row.endswith(",unknown") for row in rows) == summary["samples_unknown"] > 100
     assert "look like no class" in summary["no_estimate_because"]
+
+
+@pytest.mark.slow
+def test_columns_of_a_wide_table_are_counted_across_silos_as_in_one_process(
+    tmp_path: Path, one_process: Callable[..., Path]
+) -> None:
+    """150 columns, of which the last is the label at the silos and noise on the server."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 900)
+    x = 0.5 * rng.normal(size=(3, 150))[y] + rng.normal(size=(900, 150))
+    x[:, -1] = np.concatenate([y[:500], rng.permutation(y[500:])])
+    arrays = {"x_train": x[:500].astype(np.float32), "y_train": y[:500], "x_test": x[500:].astype(np.float32)}
+    np.savez(tmp_path / "table.npz", **arrays, y_test=y[500:])
+    table = {"dataset": "npz", "data_file": str(tmp_path / "table.npz")}
+    changes = {"comm_round": 2, "preset": "tuned", "model": "mlp", "classes_per_client": 2, **table}
+    with Federation(tmp_path, SILOS, "GRPC", **changes) as federation:
+        assert_same(federation, one_process(SILOS, **changes))
+    counts = json.loads((federation.run_dir / "validation.json").read_text())["clients"]
+    assert counts["0"]["features"]["shape"] == [150, 3, 4]
+    summary = json.loads((federation.run_dir / "summary.json").read_text())
+    assert "a feature determines the class" in summary["no_estimate_because"]
 
 
 @pytest.mark.slow
