@@ -53,7 +53,8 @@ class ClientUpdate:
         loss: L_{t,k}, the mean cross-entropy over all samples of all local epochs as trained, or None if
             the client does not report it.
         payload: what else the algorithm sends, by name; numbers arrive as tensors.
-        is_suspect: whether the server found that it does not fit the others' of its round. It is never sent.
+        is_outlier: whether the server has shortened it, since it was much longer than the others'. It is never sent.
+        is_opposed: whether it points against the others' of its round. It is never sent.
     """
 
     client: int
@@ -61,7 +62,8 @@ class ClientUpdate:
     weights: Weights
     loss: float | None
     payload: Weights = field(default_factory=dict)
-    is_suspect: bool = False
+    is_outlier: bool = False
+    is_opposed: bool = False
 
     @property
     def bytes(self) -> int:

@@ -42,7 +42,7 @@ class Screening:
 
     Attributes:
         updates: those that are used, shortened where they were too long, without losses that are far too large; those
-            of shortened and opposed clients are marked as suspect.
+            of shortened and opposed clients are marked.
         shortened: the clients of these, each with the reason.
         excluded: the excluded clients, each with the reason.
         opposed: the clients whose updates or payloads point against the others', each with the reason. They are used.
@@ -112,8 +112,12 @@ def screen_updates(start: Weights, updates: Sequence[ClientUpdate]) -> Screening
         for update, cosine in zip(used, find_opposed(matrix[rows][:, rows]), strict=True):
             if cosine is not None:
                 opposed[update.client] = f"its {name} points against the others' (cosine {cosine:.2f})"
-    suspects = {*shortened, *opposed}
-    used = [replace(update, is_suspect=True) if update.client in suspects else update for update in used]
+    used = [
+        replace(update, is_outlier=update.client in shortened, is_opposed=update.client in opposed)
+        if update.client in shortened or update.client in opposed
+        else update
+        for update in used
+    ]
     return Screening(used, shortened, excluded, opposed)
 
 

@@ -35,11 +35,16 @@ def test_update_beyond_the_bound_is_shortened_to_it_in_its_own_direction() -> No
     assert screening.updates[2].weights["seen"] == 10**9
 
 
-def test_updates_of_shortened_and_opposed_clients_are_marked_as_suspect() -> None:
+def test_updates_of_shortened_and_opposed_clients_are_marked() -> None:
     screening = screen_updates(START, [update(0, 0.1), update(1, 0.1), update(2, 0.1 * MAX_RATIO * 2), update(3, -0.1)])
     assert list(screening.shortened) == [2]
     assert list(screening.opposed) == [3]
-    assert [each.is_suspect for each in screening.updates] == [False, False, True, True]
+    assert [(each.is_outlier, each.is_opposed) for each in screening.updates] == [
+        (False, False),
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_update_far_beyond_the_bound_is_excluded() -> None:

@@ -31,8 +31,9 @@ class LossMomentum(AlgorithmWrapper):
     common: with a constant Delta the step becomes 1 / (1 - beta) times as long. Once the clients' own steps reach their
     minima, longer steps overshoot; then L_t is small. With a constant beta it is FedAvgM (Hsu, Qi, Brown, 2019).
 
-    beta_t is 0 in rounds with a suspect update: momentum would repeat the step of a lying client while the loss, which
-    the lie keeps high, keeps the momentum high.
+    Momentum would repeat the step of a lying client while the loss, which the lie keeps high, keeps beta_t high. So
+    beta_t is 0 in a round in which an update points against the others'. Where none does, but some were shortened, m_t
+    gets the step to the mean of the other updates; honest clients whose data differ send such updates now and then.
 
     Only parameters have momentum; BatchNorm's statistics are the base's. The first round is the base's, to the bit.
     """
@@ -50,12 +51,13 @@ class LossMomentum(AlgorithmWrapper):
         """The base's, then add beta_t m_{t-1}; the result predicts and is broadcast."""
         after, report = self.inner.server_update(self.inner_state(state), updates, aggregated, server)
         beta = momentum_coefficient(updates, server.classes)
+        mean = self._repeated_mean(state, after, updates)
         weights, momentum = OrderedDict(after.weights), dict[str, Any]()
         # Tied parameters are updated under each of their names, since the last one loaded wins.
         for name, parameter in server.model.named_parameters(remove_duplicate=False):
             if not parameter.is_floating_point():
                 continue
-            step, before = after.weights[name] - state.weights[name], state.memory.get(PREFIX + name)
+            step, before = mean[name] - state.weights[name], state.memory.get(PREFIX + name)
             if before is not None:
                 step = step + beta * before
                 weights[name] = after.weights[name] + beta * before
@@ -63,9 +65,17 @@ class LossMomentum(AlgorithmWrapper):
         after = replace(after, weights=weights, prediction_weights=weights, memory={**after.memory, **momentum})
         return after, replace(report, metrics={**report.metrics, MOMENTUM_METRIC.name: beta})
 
+    def _repeated_mean(self, state: ServerState, after: ServerState, updates: list[ClientUpdate]) -> Weights:
+        """The mean to which the step in m_t leads: theta', or without shortened updates; theta_t if none is left."""
+        usual = [update for update in updates if not update.is_outlier]
+        if len(usual) == len(updates) or any(update.is_opposed for update in updates):
+            return after.weights
+        # FedML's noise was added to the mean of all updates.
+        return self.inner.aggregate(usual) if usual and not self.settings.privacy.has_any_dp else state.weights
+
 
 def momentum_coefficient(updates: Sequence[ClientUpdate], classes: int) -> float:
-    """beta_t; 0 where no client reports a loss, or an update is suspect.
+    """beta_t; 0 where no client reports a loss, or an update points against the others'.
 
     >>> import math
     >>> losses = (0.0, math.log(4) / 2)
@@ -73,6 +83,6 @@ def momentum_coefficient(updates: Sequence[ClientUpdate], classes: int) -> float
     0.45
     """
     loss = mean_loss(updates)
-    if loss is None or any(update.is_suspect for update in updates):
+    if loss is None or any(update.is_opposed for update in updates):
         return 0.0
     return _MOMENTUM * min(1.0, relative_loss(loss, classes) / _LEARNT_LITTLE)

@@ -107,8 +107,39 @@ def test_tied_parameters_move_together() -> None:
     assert torch.equal(state.weights["0.weight"], state.weights["1.weight"])
 
 
-def test_round_with_a_suspect_update_has_no_momentum() -> None:
+def test_round_with_an_opposed_update_has_no_momentum() -> None:
     honest = [ClientUpdate(client, 1, weights(2.0), math.log(CLASSES)) for client in range(3)]
-    suspect = [*honest[:2], replace(honest[2], is_suspect=True)]
-    assert momentum_coefficient(honest, CLASSES) == pytest.approx(0.9)
-    assert momentum_coefficient(suspect, CLASSES) == 0.0
+    for marks, beta in (({}, 0.9), ({"is_outlier": True}, 0.9), ({"is_opposed": True}, 0.0)):
+        marked = [*honest[:2], replace(honest[2], **marks)]
+        assert momentum_coefficient(marked, CLASSES) == pytest.approx(beta)
+
+
+def test_shortened_updates_are_in_the_step_but_not_in_the_momentum() -> None:
+    """Means 2 and 2, with a shortened update of 5: the step leads to 3, and the next round repeats the step to 2."""
+    algorithm = momentum()
+    updates = [ClientUpdate(client, 1, weights(value), 9.0) for client, value in enumerate((2.0, 2.0, 5.0))]
+    updates[2] = replace(updates[2], is_outlier=True)
+    start = algorithm.init_state(weights(1.0))
+    state, _ = algorithm.server_update(start, updates, algorithm.aggregate(updates), server())
+    assert float(state.weights["0.bias"][0]) == pytest.approx(3.0)
+    after, beta = one_round(algorithm, state, 4.0, 1.0)
+    assert beta == pytest.approx(0.9)
+    assert float(after.weights["0.bias"][0]) == pytest.approx(4.0 + 0.9 * (2.0 - 1.0))
+    opposed = [replace(updates[0], is_opposed=True), *updates[1:]]
+    state, _ = algorithm.server_update(start, opposed, algorithm.aggregate(opposed), server())
+    after, _ = one_round(algorithm, state, 4.0, 1.0)
+    assert float(after.weights["0.bias"][0]) == pytest.approx(4.0 + 0.9 * (3.0 - 1.0))
+
+
+def test_shortened_updates_alone_or_with_promised_privacy_add_nothing_to_the_momentum() -> None:
+    """A mean without them would lack the noise that was added to the mean of all."""
+    private = LossMomentum(FedAvg(RunSettings.from_config({"dp_args": {"clip": 1.0, "sigma": 1.0}})))
+    shortened = [ClientUpdate(client, 1, weights(2.0), 9.0, is_outlier=True) for client in range(2)]
+    for algorithm, updates in (
+        (momentum(), shortened),
+        (private, [replace(shortened[0], is_outlier=False), *shortened]),
+    ):
+        state = algorithm.init_state(weights(1.0))
+        state, _ = algorithm.server_update(state, updates, algorithm.aggregate(updates), server())
+        after, _ = one_round(algorithm, state, 4.0, 1.0)
+        assert float(after.weights["0.bias"][0]) == pytest.approx(4.0)
