@@ -25,8 +25,9 @@ import torch
 from curves import ROOT, algorithm_changes, run_curve
 from setups import OURS, SETUPS
 
+from mrtf_fedml.algorithms.mrtf.model_selection import average_rounds
 from mrtf_fedml.config.loader import apply_overrides, read_config
-from mrtf_fedml.models.state_dict import average, mix
+from mrtf_fedml.models.state_dict import average
 from mrtf_fedml.rng import torch_generator
 
 _NUMBERS = (2, 3, 5)
@@ -59,9 +60,8 @@ class Candidates:
             last = list(self.weights)[-number:]
             scores[f"weights {number}"] = server.context.logits(average(last, [1 / len(last)] * len(last)))
         for decay in _DECAYS:
-            before = self.averages.get(decay, server.state.prediction_weights)
-            share = (1 + decay) / (record.round + 1 + decay)
-            self.averages[decay] = mix(server.state.prediction_weights, before, share)
+            newest = server.state.prediction_weights
+            self.averages[decay] = average_rounds(newest, self.averages.get(decay, newest), record.round, decay)
             scores[f"decay {decay}"] = server.context.logits(self.averages[decay])
         for name, predictions in scores.items():
             self.curves.setdefault(name, []).append(round(evaluator.score(predictions), 5))

@@ -64,7 +64,7 @@ def interpolate(refined: Weights, base: Weights, share: float) -> Weights:
     return refined if share >= 1 else mix(refined, base, share)
 
 
-def average_rounds(newest: Weights, average: Weights, round_index: int) -> Weights:
+def average_rounds(newest: Weights, average: Weights, round_index: int, decay: int = _DECAY) -> Weights:
     """The average over the rounds with polynomial decay (Shamir and Zhang, ICML 2013), after the round of this index.
 
     P_t = a_t theta_t + (1 - a_t) P_{t-1}, a_t = (1 + eta) / (t + eta), t counted from 1. Single rounds depend on which
@@ -74,13 +74,14 @@ def average_rounds(newest: Weights, average: Weights, round_index: int) -> Weigh
         newest: theta_t, the weights that are selected to predict in this round.
         average: P_{t-1}, the weights that predicted before.
         round_index: t - 1.
+        decay: eta.
 
     >>> import torch
     >>> old, new = {"w": torch.tensor(0.0)}, {"w": torch.tensor(1.0)}
     >>> average_rounds(new, old, 0) is new, round(float(average_rounds(new, old, 33)["w"]), 2)
     (True, 0.5)
     """
-    return interpolate(newest, average, (1 + _DECAY) / (round_index + 1 + _DECAY))
+    return interpolate(newest, average, (1 + decay) / (round_index + 1 + decay))
 
 
 class Refined(ModelSelection):
