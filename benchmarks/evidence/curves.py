@@ -16,7 +16,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,11 @@ def run_curve(config: Mapping[str, Mapping[str, Any]], observe: Any = None) -> l
     return curve
 
 
+def scores_of(curve: Sequence[float]) -> tuple[float, float, float]:
+    """A curve's mean over all rounds, its mean over the last ten, and its last accuracy."""
+    return statistics.fmean(curve), statistics.fmean(curve[-10:]), curve[-1]
+
+
 def algorithm_changes(algorithm: str) -> list[str]:
     """The settings of a name such as `mrtf compare` takes: FedAvg, MrTF:tuned, MrTF:tuned+Scaffold."""
     name, _, base = algorithm.partition("+")
@@ -96,7 +101,7 @@ def show(out: str) -> None:
     files = {file.stem: file for file in Path(out).glob("*.json")}
     for name in (name for name in SETUPS if name in files):
         for algorithm, by_seed in json.loads(files[name].read_text()).items():
-            scores = zip(*(_scores(curve) for curve in by_seed.values()), strict=True)
+            scores = zip(*(scores_of(curve) for curve in by_seed.values()), strict=True)
             cells = [SETUPS[name].title, algorithm, str(len(by_seed)), *map(_with_deviation, scores)]
             print(f"| {' | '.join(cells)} |")
 
@@ -121,11 +126,6 @@ def draw(results: str, figure: str, *algorithms: str) -> None:
     canvas.savefig(figure, dpi=100)
 
 
-def _scores(curve: list[float]) -> tuple[float, float, float]:
-    """Mean over rounds, last ten, final."""
-    return statistics.mean(curve), statistics.mean(curve[-10:]), curve[-1]
-
-
 def _with_deviation(values: tuple[float, ...]) -> str:
     deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.3f}{deviation}"
@@ -146,7 +146,7 @@ def _run_one(folder: Path, name: str, algorithm: str, seed: int, changes: tuple[
     # One line per curve, so that two results can be compared with diff.
     text = json.dumps(results, indent=1)
     file.write_text(re.sub(r"\[[^][]*\]", lambda curve: " ".join(curve.group().split()), text) + "\n")
-    figures = " ".join(f"{score:.4f}" for score in _scores(curve))
+    figures = " ".join(f"{score:.4f}" for score in scores_of(curve))
     print(f"{name} {key} {seed}: {figures} ({time.perf_counter() - began:.0f} s)", flush=True)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from curves import ROOT, algorithm_changes, run_curve
+from curves import ROOT, algorithm_changes, run_curve, scores_of
 from setups import HELD_OUT, OURS, SETUPS
 from trust import calibration_error, calibration_error_by_chance
 
@@ -102,8 +102,7 @@ def final_table(runs: Sequence[dict[str, Any]]) -> str:
             final = f"**{final}**" if final == best else final
             if len(finals[name]) > 1:
                 final += f" ± {statistics.stdev(finals[name]):.3f}"
-            mean = statistics.fmean(statistics.fmean(curve) for curve in curves[name])
-            last = statistics.fmean(statistics.fmean(curve[-10:]) for curve in curves[name])
+            mean, last, _ = (statistics.fmean(each) for each in zip(*map(scores_of, curves[name]), strict=True))
             cells.append(f"{mean:.3f} / {last:.3f} / {final}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -115,15 +114,14 @@ def losses(runs: Sequence[dict[str, Any]]) -> str:
     Beyond noise: by more than two standard errors of the differences of the seeds, which share split, initial weights
     and clients.
     """
-    curves = {(each["setup"], each["algorithm"], each["seed"]): each["accuracy"] for each in runs}
+    scores = {(each["setup"], each["algorithm"], each["seed"]): scores_of(each["accuracy"]) for each in runs}
     lines = []
     for setup in dict.fromkeys(each["setup"] for each in runs):
-        for part, rounds in (("mean", None), ("last ten", 10), ("final", 1)):
+        for place, part in enumerate(("mean", "last ten", "final")):
             found = []
             for name in dict.fromkeys(each["algorithm"] for each in runs):
-                seeds = [seed for (s, a, seed) in curves if (s, a) == (setup, name) and (setup, OURS, seed) in curves]
-                pairs = [(curves[setup, OURS, seed], curves[setup, name, seed]) for seed in seeds]
-                each = [_mean_of_last(ours, rounds) - _mean_of_last(theirs, rounds) for ours, theirs in pairs]
+                seeds = [seed for (s, a, seed) in scores if (s, a) == (setup, name) and (setup, OURS, seed) in scores]
+                each = [scores[setup, OURS, seed][place] - scores[setup, name, seed][place] for seed in seeds]
                 if each and statistics.fmean(each) < 0:
                     noise = 2 * statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else float("inf")
                     beyond = ", beyond noise" if -statistics.fmean(each) > noise else ""
@@ -131,10 +129,6 @@ def losses(runs: Sequence[dict[str, Any]]) -> str:
             if found:
                 lines.append(f"- {SETUPS[setup].title}, {part}: {'; '.join(found)}")
     return "\n".join(lines)
-
-
-def _mean_of_last(curve: Sequence[float], rounds: int | None) -> float:
-    return statistics.fmean(curve[-rounds:] if rounds else curve)
 
 
 def statements_table(runs: Sequence[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from curves import ROOT, algorithm_changes, run_curve
+from curves import ROOT, algorithm_changes, run_curve, scores_of
 from setups import OURS, SETUPS
 
 from mrtf_fedml.algorithms.mrtf.model_selection import average_rounds
@@ -93,10 +93,10 @@ def show(results: str) -> None:
     gains: dict[str, list[float]] = {name: [] for name in names}
     for setup in dict.fromkeys(run["setup"] for run in runs):
         rows = [run["accuracy"] for run in runs if run["setup"] == setup]
-        last = [_mean(rows, "last", rounds) for rounds in (None, 10, 1)]
+        last = _mean_scores(rows, "last")
         cells = [setup, str(len(rows)), " / ".join(f"{score:.3f}" for score in last)]
         for name in names:
-            differences = [_mean(rows, name, rounds) - own for rounds, own in zip((None, 10, 1), last, strict=True)]
+            differences = [score - own for score, own in zip(_mean_scores(rows, name), last, strict=True)]
             gains[name].append(differences[-1])
             cells.append(" / ".join(f"{difference:+.3f}" for difference in differences))
         print(f"| {' | '.join(cells)} |")
@@ -105,9 +105,9 @@ def show(results: str) -> None:
         print(f"{name}: final {statistics.fmean(each):+.4f} on average, better on {better}, worse on {worse} setups")
 
 
-def _mean(rows: list[dict[str, list[float]]], name: str, rounds: int | None) -> float:
-    """The mean over runs and their last rounds; None: all rounds."""
-    return statistics.fmean(statistics.fmean(row[name][-rounds if rounds else None :]) for row in rows)
+def _mean_scores(rows: list[dict[str, list[float]]], name: str) -> list[float]:
+    """Over the rounds, over the last ten, and in the last round: means over the runs."""
+    return [statistics.fmean(each) for each in zip(*(scores_of(row[name]) for row in rows), strict=True)]
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
