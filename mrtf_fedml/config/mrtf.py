@@ -31,9 +31,9 @@ class MrTFSettings:
     #: SGD, and with clients that only train (devices, trainers of your own).
     base: str = "FedAvg"
     #: Give the base's server step momentum: 0.9 while the clients' mean local loss is above half of log C, less, in
-    #: proportion to the loss, below, and none in a round in which an update points against the others'. For FedAvg,
-    #: FedProx, FedMMD, Scaffold and MeasuredScaffold. `tuned` leaves it out with `dp_args`, whose noise would add up,
-    #: and with `models`.
+    #: proportion to the loss, below, less where the step would exceed 0.15 of the weights' norm, and none in a round in
+    #: which an update points against the others'. For FedAvg, FedProx, FedMMD, Scaffold and MeasuredScaffold. `tuned`
+    #: leaves it out with `dp_args`, whose noise would add up, and with `models`.
     loss_momentum: bool = False
     #: Predict with an average over the rounds: after round t the model that predicts is 33 / (t + 32) of the one that
     #: `predict_with` selects, and the rest of the one that predicted before. What is broadcast does not change. For the

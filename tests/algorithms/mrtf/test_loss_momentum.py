@@ -18,6 +18,7 @@ from mrtf_fedml.models import FeatureExtractor
 from mrtf_fedml.training import checkpoints
 
 CLASSES = 3
+OFFSET = 100.0
 
 
 def server() -> ServerContext:
@@ -27,8 +28,12 @@ def server() -> ServerContext:
 
 
 def weights(value: float) -> dict[str, Tensor]:
+    """All entries are 100 + value, so that steps of a few units are far below 0.15 of the weights' norm."""
     state = server().model.state_dict()
-    return {key: torch.full_like(tensor, value if tensor.is_floating_point() else 4) for key, tensor in state.items()}
+    return {
+        key: torch.full_like(tensor, OFFSET + value if tensor.is_floating_point() else 4)
+        for key, tensor in state.items()
+    }
 
 
 def momentum(base: type[Algorithm] = FedAvg) -> LossMomentum:
@@ -55,7 +60,7 @@ def test_rounds_follow_the_formula_by_hand() -> None:
         theta += m
         state, reported = one_round(algorithm, state, mean, loss)
         assert reported == pytest.approx(beta)
-        assert float(state.weights["0.weight"][0, 0]) == pytest.approx(theta, rel=1e-6)
+        assert float(state.weights["0.weight"][0, 0]) == pytest.approx(OFFSET + theta, rel=1e-6)
         assert state.prediction_weights is state.weights
 
 
@@ -65,9 +70,9 @@ def test_first_round_is_the_base_bitwise_and_later_statistics_are_the_base_value
     ours, theirs = one_round(algorithm, start, 0.7, 1.0)[0], one_round(plain, start, 0.7, 1.0)[0]
     assert all(torch.equal(ours.weights[key], theirs.weights[key]) for key in theirs.weights)
     later = one_round(algorithm, ours, 1.5, 1.0)[0].weights
-    assert float(later["1.running_var"][0]) == 1.5
+    assert float(later["1.running_var"][0]) == OFFSET + 1.5
     assert later["1.num_batches_tracked"].dtype == torch.int64
-    assert float(later["0.bias"][0]) == pytest.approx(1.5 + 0.9 * 0.4)
+    assert float(later["0.bias"][0]) == pytest.approx(OFFSET + 1.5 + 0.9 * 0.4)
 
 
 def test_base_keeps_its_own_memory_and_does_not_receive_the_momentum() -> None:
@@ -93,17 +98,32 @@ def test_run_resumed_from_disk_equals_uninterrupted_run_bitwise(tmp_path: Path) 
     assert all(torch.equal(straight.weights[key], resumed.weights[key]) for key in straight.weights)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "theta", "beta"),
+    [(12.0, 1.0, 123.8, 0.9), (12.0, 8.0, 128.8, 8.8 / 12), (20.0, 20.0, 140.0, 0.0), (20.0, -19.0, 119.0, 0.9)],
+)
+def test_momentum_lengthens_a_step_to_at_most_015_of_the_weights_norm(
+    first: float, second: float, theta: float, beta: float
+) -> None:
+    """From 112 to at most 128.8; from 120 the base's own step of 20 is longer than 18, and -19 is shortened by m."""
+    algorithm = momentum()
+    state, _ = one_round(algorithm, algorithm.init_state(weights(0.0)), first, 1.0)
+    state, reported = one_round(algorithm, state, first + second, 1.0)
+    assert float(state.weights["0.weight"][0, 0]) == pytest.approx(theta)
+    assert reported == pytest.approx(beta)
+
+
 def test_tied_parameters_move_together() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
     inputs = torch.zeros(4, 2)
     tied = ServerContext(model, inputs, FeatureExtractor(model, None, inputs[:2]), 2)
     algorithm = momentum()
-    state = algorithm.init_state({key: torch.zeros_like(value) for key, value in model.state_dict().items()})
-    for value in (1.0, 2.0):
+    state = algorithm.init_state({key: torch.full_like(value, OFFSET) for key, value in model.state_dict().items()})
+    for value in (OFFSET + 1.0, OFFSET + 2.0):
         mean = {key: torch.full_like(tensor, value) for key, tensor in state.weights.items()}
         state, _ = algorithm.server_update(state, [ClientUpdate(0, 1, mean, 9.0)], mean, tied)
-    assert all(torch.allclose(value, torch.tensor(2.9)) for value in state.weights.values())
+    assert all(torch.allclose(value, torch.tensor(OFFSET + 2.9)) for value in state.weights.values())
     assert torch.equal(state.weights["0.weight"], state.weights["1.weight"])
 
 
@@ -121,14 +141,14 @@ def test_shortened_updates_are_in_the_step_but_not_in_the_momentum() -> None:
     updates[2] = replace(updates[2], is_outlier=True)
     start = algorithm.init_state(weights(1.0))
     state, _ = algorithm.server_update(start, updates, algorithm.aggregate(updates), server())
-    assert float(state.weights["0.bias"][0]) == pytest.approx(3.0)
+    assert float(state.weights["0.bias"][0]) == pytest.approx(OFFSET + 3.0)
     after, beta = one_round(algorithm, state, 4.0, 1.0)
     assert beta == pytest.approx(0.9)
-    assert float(after.weights["0.bias"][0]) == pytest.approx(4.0 + 0.9 * (2.0 - 1.0))
+    assert float(after.weights["0.bias"][0]) == pytest.approx(OFFSET + 4.0 + 0.9 * (2.0 - 1.0))
     opposed = [replace(updates[0], is_opposed=True), *updates[1:]]
     state, _ = algorithm.server_update(start, opposed, algorithm.aggregate(opposed), server())
     after, _ = one_round(algorithm, state, 4.0, 1.0)
-    assert float(after.weights["0.bias"][0]) == pytest.approx(4.0 + 0.9 * (3.0 - 1.0))
+    assert float(after.weights["0.bias"][0]) == pytest.approx(OFFSET + 4.0 + 0.9 * (3.0 - 1.0))
 
 
 def test_shortened_updates_alone_or_with_promised_privacy_add_nothing_to_the_momentum() -> None:
@@ -142,4 +162,4 @@ def test_shortened_updates_alone_or_with_promised_privacy_add_nothing_to_the_mom
         state = algorithm.init_state(weights(1.0))
         state, _ = algorithm.server_update(state, updates, algorithm.aggregate(updates), server())
         after, _ = one_round(algorithm, state, 4.0, 1.0)
-        assert float(after.weights["0.bias"][0]) == pytest.approx(4.0)
+        assert float(after.weights["0.bias"][0]) == pytest.approx(OFFSET + 4.0)
