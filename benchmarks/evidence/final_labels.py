@@ -47,10 +47,11 @@ def run(setup: str, algorithm: str, seed: int, runs: Path | None) -> dict[str, A
         return {**line, "accuracy": run_curve(config)}
     result = mrtf_fedml.run(config, progress=False, run_dir=str(runs / f"{setup}-{seed}"))
     curve = [round(float(each), 5) for each in result.metrics["acc"]]
-    return {**line, "accuracy": curve, "final": result.accuracy, **_statements(result, _labels(config, result.ids))}
+    statements = _statements(result, server_labels(config, result.ids))
+    return {**line, "accuracy": curve, "final": result.accuracy, **statements}
 
 
-def _labels(config: dict[str, dict[str, Any]], ids: Sequence[str]) -> Any:
+def server_labels(config: dict[str, dict[str, Any]], ids: Sequence[str]) -> Any:
     """The true labels of the server's samples, whose names are their rows in the file."""
     data = config["data_args"]
     return np.load(data.get("server_file") or data["data_file"])["y_test"][[int(name) for name in ids]]

@@ -6,7 +6,9 @@ import importlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks.evidence.setups import OURS, SETUPS
 from mrtf_fedml.commands.configuration import load_configuration
@@ -50,3 +52,14 @@ def test_final_labels_tables_count_covered_intervals_and_mark_the_best(monkeypat
     assert statements.startswith(
         "| **all** | 3 | 2 | 1 of 2 | 0.150 | 0.200 | 0.250 | 0.040 | 0.020 | 0.060 | 0.850 | 0.800 |"
     )
+
+
+def test_calibration_limit_falls_with_the_held_out_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks" / "evidence"), *sys.path])
+    script = importlib.import_module("calibration_limit")
+    monkeypatch.setattr(script, "DRAWS", 10)
+    rng = np.random.default_rng(3)
+    confidences, labels = torch.from_numpy(rng.uniform(0.4, 0.99, 2000)), rng.integers(0, 3, 2000)
+    correct = rng.random(2000) < confidences.numpy()
+    few, many = (np.mean(list(script.errors_of(confidences, labels, correct, n, classes=3))) for n in (20, 2000))
+    assert many < 0.03 < 0.05 < few
