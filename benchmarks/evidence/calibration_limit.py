@@ -26,7 +26,7 @@ from setups import OURS, SETUPS
 from torch import Tensor
 from trust import calibration_error
 
-from mrtf_fedml.algorithms.evaluation import LOGIT_EDGES, clipped_logit
+from mrtf_fedml.algorithms.evaluation import LOGIT_EDGES, logit_bin
 from mrtf_fedml.diagnostics.label_trust import CALIBRATION_FILE, Calibration, fit_confidence
 
 Array = npt.NDArray[np.float64]
@@ -35,9 +35,8 @@ DRAWS = 100
 
 def fit(confidences: Tensor, labels: Array, correct: Array, classes: int) -> Calibration:
     """The calibration that samples of these confidences give."""
-    bins = np.searchsorted(LOGIT_EDGES, clipped_logit(confidences).numpy(), side="right")
     histogram = np.zeros((classes, 2, len(LOGIT_EDGES) + 1))
-    np.add.at(histogram, (labels, correct.astype(int), bins), 1)
+    np.add.at(histogram, (labels, correct.astype(int), logit_bin(confidences).numpy()), 1)
     slope, intercepts = fit_confidence(histogram)
     return Calibration(slope, intercepts, len(correct), threshold=1.0, coverage=0.9, accept=None)
 
@@ -45,7 +44,7 @@ def fit(confidences: Tensor, labels: Array, correct: Array, classes: int) -> Cal
 def errors_of(confidences: Tensor, labels: Array, correct: Array, held_out: int, classes: int) -> Iterator[float]:
     """The calibration errors of DRAWS runs whose samples are right with the probabilities fitted to `correct`."""
     probabilities = ((1 - confidences) / (classes - 1)).repeat(classes, 1).T.contiguous()
-    probabilities[torch.arange(len(labels)), torch.from_numpy(labels)] = confidences
+    probabilities[torch.arange(len(labels)), torch.tensor(labels)] = confidences
     true = fit(confidences, labels, correct, classes).assess(probabilities).probability_correct.numpy()
     rng = np.random.default_rng(0)
     for _ in range(DRAWS):

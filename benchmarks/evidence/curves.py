@@ -16,7 +16,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,11 @@ def run_curve(config: Mapping[str, Mapping[str, Any]], observe: Any = None) -> l
 def scores_of(curve: Sequence[float]) -> tuple[float, float, float]:
     """A curve's mean over all rounds, its mean over the last ten, and its last accuracy."""
     return statistics.fmean(curve), statistics.fmean(curve[-10:]), curve[-1]
+
+
+def mean_scores(curves: Iterable[Sequence[float]]) -> list[float]:
+    """The means of the `scores_of` these curves."""
+    return [statistics.fmean(each) for each in zip(*map(scores_of, curves), strict=True)]
 
 
 def algorithm_changes(algorithm: str) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from curves import ROOT, algorithm_changes, run_curve, scores_of
+from curves import ROOT, algorithm_changes, mean_scores, run_curve, scores_of
 from setups import HELD_OUT, OURS, SETUPS
 from trust import calibration_error, calibration_error_by_chance
 
@@ -103,7 +103,7 @@ def final_table(runs: Sequence[dict[str, Any]]) -> str:
             final = f"**{final}**" if final == best else final
             if len(finals[name]) > 1:
                 final += f" ± {statistics.stdev(finals[name]):.3f}"
-            mean, last, _ = (statistics.fmean(each) for each in zip(*map(scores_of, curves[name]), strict=True))
+            mean, last, _ = mean_scores(curves[name])
             cells.append(f"{mean:.3f} / {last:.3f} / {final}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from curves import ROOT, algorithm_changes, run_curve, scores_of
+from curves import ROOT, algorithm_changes, mean_scores, run_curve
 from setups import OURS, SETUPS
 
 from mrtf_fedml.algorithms.mrtf.model_selection import average_rounds
@@ -93,21 +93,16 @@ def show(results: str) -> None:
     gains: dict[str, list[float]] = {name: [] for name in names}
     for setup in dict.fromkeys(run["setup"] for run in runs):
         rows = [run["accuracy"] for run in runs if run["setup"] == setup]
-        last = _mean_scores(rows, "last")
+        last = mean_scores(row["last"] for row in rows)
         cells = [setup, str(len(rows)), " / ".join(f"{score:.3f}" for score in last)]
         for name in names:
-            differences = [score - own for score, own in zip(_mean_scores(rows, name), last, strict=True)]
+            differences = [score - own for score, own in zip(mean_scores(row[name] for row in rows), last, strict=True)]
             gains[name].append(differences[-1])
             cells.append(" / ".join(f"{difference:+.3f}" for difference in differences))
         print(f"| {' | '.join(cells)} |")
     for name, each in gains.items():
         better, worse = sum(gain > 0 for gain in each), sum(gain < 0 for gain in each)
         print(f"{name}: final {statistics.fmean(each):+.4f} on average, better on {better}, worse on {worse} setups")
-
-
-def _mean_scores(rows: list[dict[str, list[float]]], name: str) -> list[float]:
-    """Over the rounds, over the last ten, and in the last round: means over the runs."""
-    return [statistics.fmean(each) for each in zip(*(scores_of(row[name]) for row in rows), strict=True)]
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

@@ -159,8 +159,8 @@ def evaluate(
         confidence, predicted = rows.max(dim=1)
         positions = (
             labels * classes + predicted,
-            (2 * predicted + (predicted == labels)) * bins + _bin_of(confidence),
-            _bin_of(rows.gather(1, labels[:, None])[:, 0]),
+            (2 * predicted + (predicted == labels)) * bins + logit_bin(confidence),
+            logit_bin(rows.gather(1, labels[:, None])[:, 0]),
         )
         for table, position in zip((counts.confusion, counts.confidence, counts.true_class), positions, strict=True):
             table += torch.bincount(position, minlength=table.numel()).reshape(table.shape)
@@ -172,7 +172,8 @@ def clipped_logit(probabilities: Tensor) -> Tensor:
     return torch.logit(probabilities.double()).clamp(float(LOGIT_EDGES[0]), float(LOGIT_EDGES[-1]))
 
 
-def _bin_of(probabilities: Tensor) -> Tensor:
+def logit_bin(probabilities: Tensor) -> Tensor:
+    """The bin of each probability's logit in a histogram."""
     return torch.bucketize(torch.logit(probabilities), torch.from_numpy(LOGIT_EDGES), right=True)
 
 

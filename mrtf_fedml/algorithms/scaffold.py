@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..config import RunSettings, TrainSettings
 from ..config.types import VALIDATED
 from ..errors import UserError
+from ..models.state_dict import inner_product
 from .base import Algorithm
 from .local_training import LocalTerm, gradient_at
 from .registry import register_algorithm
@@ -277,19 +278,6 @@ class MeasuringVariateTerm(VariateTerm):
             along = -inner_product(gradients, self._full_correction)
             self.measurements[_FIRST_GRADIENT] = torch.tensor(along, dtype=torch.float64)
         super().correct_gradients(model)
-
-
-def inner_product(one: Weights, other: Weights) -> float:
-    """<one, other> in float64, over the names that both have.
-
-    >>> inner_product({"w": torch.tensor([1.0, 2.0]), "b": torch.ones(1)}, {"w": torch.tensor([3.0, 4.0])})
-    11.0
-    """
-    total = 0.0
-    for name, value in other.items():
-        if name in one:
-            total += float(one[name].detach().cpu().double().flatten() @ value.detach().cpu().double().flatten())
-    return total
 
 
 def _moving_mean(before: float, numerator: float, denominator: float) -> float:

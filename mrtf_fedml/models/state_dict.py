@@ -75,6 +75,19 @@ def mix(first: StateDict, second: StateDict, share: float) -> OrderedDict[str, T
     return average([first, second], [share, 1 - share])
 
 
+def inner_product(one: StateDict, other: StateDict) -> float:
+    """<one, other> in float64, over the names that both have.
+
+    >>> inner_product({"w": torch.tensor([1.0, 2.0]), "b": torch.ones(1)}, {"w": torch.tensor([3.0, 4.0])})
+    11.0
+    """
+    total = 0.0
+    for name, value in other.items():
+        if name in one:
+            total += float(one[name].detach().cpu().double().flatten() @ value.detach().cpu().double().flatten())
+    return total
+
+
 def is_finite(weights: StateDict) -> bool:
     """Whether no floating-point entry has NaN or infinity.
 

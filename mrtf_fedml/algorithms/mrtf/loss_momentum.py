@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from ...models.state_dict import inner_product
 from ...refinery.ensemble import relative_loss
 from ..base import Algorithm
-from ..scaffold import inner_product
 from ..server_context import ServerContext
 from ..types import ClientUpdate, Metric, RoundReport, ServerState, Weights, mean_loss
 from ..wrapper import AlgorithmWrapper
@@ -69,10 +69,11 @@ class LossMomentum(AlgorithmWrapper):
         mean = self._repeated_mean(state, after, updates)
         weights, momentum = OrderedDict(after.weights), dict[str, Any]()
         for name in names:
-            momentum[PREFIX + name] = mean[name] - state.weights[name]
+            repeated = mean[name] - state.weights[name]
             if name in before:
-                momentum[PREFIX + name] = momentum[PREFIX + name] + beta * before[name]
+                repeated = repeated + beta * before[name]
                 weights[name] = after.weights[name] + beta * before[name]
+            momentum[PREFIX + name] = repeated
         after = replace(after, weights=weights, prediction_weights=weights, memory={**after.memory, **momentum})
         return after, replace(report, metrics={**report.metrics, MOMENTUM_METRIC.name: beta})
 
